@@ -18,9 +18,8 @@
 #
 # A farandole is danced in a chain, hand in hand: what passes along it passes from neighbour to neighbour.
 # Here four processes on your computer will hold hands and learn to read handwritten digits together. That
-# is **distributed training** (分布式训练) on the smallest stage there is, and nothing about it is pretended:
-# the processes share no variables, they run under `mpirun`, and all they can do for each other is send
-# messages.
+# is **distributed training** (分布式训练) on the smallest stage there is, and nothing about it is simulated: the
+# processes run under `mpirun`, share no variables, and can only send each other messages.
 #
 # This notebook takes about a minute and answers five questions:
 #
@@ -30,11 +29,11 @@
 # 4. What happens when a rank dies?
 # 5. What is where, and what comes next?
 #
-# Every notebook here goes the same way: a question, a picture, code that runs on several processes, a
-# measurement, and things to try. Where you read **Predict**, guess before you run the cell: it is the quickest way to
-# find out what you really understand. In the line `predict(…, ...)` below the question, replace the three dots by your
-# answer (a number, one of the words that are listed, or a list of them) and run that cell. The cell that measures then
-# prints your answer beside what has happened, and says so if none was entered.
+# Every notebook follows the same order: a question, a picture, code that runs on several processes, a measurement,
+# and things to try. Where you read **Predict**, guess before you run the cell: it is the quickest way to find out
+# what you really understand. In the line `predict(…, ...)` below the question, replace the three dots by your answer
+# (a number, one of the words that are listed, or a list of them) and run that cell. The cell that measures then
+# prints your answer beside the result, or reports that none was entered.
 
 # %%
 # %load_ext farandole
@@ -54,8 +53,8 @@ folder = Path(workplace.name)
 # %% [markdown]
 # ## 1 What works on this machine?
 #
-# `farandole doctor` in a terminal says more: versions, and the one line that mends what is missing. For
-# these first notebooks only Python, torch and MPI are needed. If something else says *missing*, carry on.
+# `farandole doctor` in a terminal reports more: versions, and a one-line fix for whatever is missing. For these first
+# notebooks only Python, torch and MPI are needed. If something else says *missing*, carry on.
 
 # %%
 for finding in examine():
@@ -67,9 +66,9 @@ for finding in examine():
 # `mpirun -n 4 python program.py` starts the *same* program four times. Each process is told its number, its
 # **rank** (进程编号), from 0 to 3, and everything that differs between them follows from that number.
 #
-# In a notebook the first line `%%mpi -n 4` does the same with the cell below it. The cell is a program of
-# its own: it sees no variable of this notebook, and when it ends, all four processes are gone. The output is
-# shown in rank order, whichever process was first.
+# In a notebook the first line `%%mpi -n 4` does the same with the cell below it. The cell is a separate program: it
+# sees no variable of this notebook, and when it ends, all four processes are gone. The output is shown in rank order,
+# whichever process was first.
 #
 # **Predict:** how many lines will this print, and are the four values of `secret` equal?
 
@@ -123,15 +122,15 @@ my_received.compare([60, 0, 10, 30])
 
 # %% [markdown]
 # A sum over all ranks is the one thing that most of distributed training needs. Notebook `02_ring_all_reduce` does it
-# for millions of numbers at once, in such a way that no rank waits as long as rank 0 has just waited.
+# for millions of numbers at once, and no rank waits as long as rank 0 has just waited.
 #
 # ## 3 A training run
 #
 # A **scenario** is a recipe: `sync_sgd` trains a small network on real handwritten digits (8×8 pixels). Each
 # of the four ranks holds a quarter of the images and a whole copy of the network: **data parallel** training
 # (数据并行). In every step each rank computes a gradient on its own images, the ranks add up their
-# gradients around the ring, and all of them take the same step. Notebook `03_synchronous_sgd` opens that up;
-# today we only watch.
+# gradients around the ring, and all of them take the same step. Notebook `03_synchronous_sgd` explains each part;
+# here we only watch.
 #
 # In a terminal the same run is `farandole run sync_sgd -n 4 --steps 210`.
 
@@ -141,15 +140,15 @@ run = launch("sync_sgd", ranks=4, data="digits", model="mlp", hidden=128, steps=
 table.show([table.comparison({"first run": run.summary}), table.per_rank(run.summary)])
 
 # %% [markdown]
-# Two tables. The first is the run as a whole: it classified that share of the 180 test images correctly,
-# which it had never seen. The second says what each rank did with its time:
+# The first table describes the run as a whole. The accuracy is the share of the 180 test images, never seen in
+# training, that the network classifies correctly. The second table shows how each rank spent its time:
 #
 # - **compute**: forward, backward, update;
 # - **communicate**: exchanging gradients, once every rank has arrived;
 # - **wait**: in the exchange already, but some other rank had not arrived yet.
 #
-# The times are those of one computer on one day, and yours will differ. Other things in the record are facts
-# and must come out the same everywhere. The network has 26,122 parameters of 4 bytes each.
+# The times were measured on one computer, and yours will differ. Other figures in the record must be the same
+# everywhere. The network has 26,122 parameters of 4 bytes each.
 #
 # **Predict:** how many *different* networks have the four ranks at the end? Did rank 0 send more than the
 # others?
@@ -190,8 +189,8 @@ my_more.compare(summary.bytes_sent[0] > max(summary.bytes_sent[1:]))
 #
 # ### What the run leaves behind
 #
-# Every run, of whatever method, writes one **record**: a folder with the same four files. That is what makes
-# any two methods comparable.
+# Every run, whatever its method, writes one **record**: a folder with the same four files. So any two methods can be
+# compared.
 
 # %% tags=["nbval-check-output"]
 for file in sorted(run.folder.iterdir()):
@@ -228,9 +227,9 @@ Image(filename=str(curves.draw({"first run": run}, folder / "curves.png")))
 Image(filename=str(timeline.draw(run, folder / "timeline.png")))
 
 # %% [markdown]
-# If your computer has fewer cores than there are ranks, you see the ranks take turns: one is slow because
-# another has the core. It makes the picture restless, and it is worth remembering when you read times
-# measured on a laptop: they tell you how methods *compare*, not how fast a cluster would be.
+# If your computer has fewer cores than ranks, the ranks take turns: one is slow because another has the core, and the
+# picture becomes irregular. Remember this when you read times measured on a laptop: they show how methods *compare*,
+# not how fast a cluster would be.
 #
 # ## 4 What happens when a rank dies?
 #
@@ -247,8 +246,8 @@ except LaunchError as error:
 
 # %% [markdown]
 # One sentence that names the rank and the step, within seconds, and no process is left behind. A job that
-# *hangs* is the worst way to fail, so everything in this project that waits has a time-out. Going on without
-# rank 2, or with a replacement, is a later chapter.
+# *hangs* is the worst way to fail, so every wait in this project has a time-out. Later notebooks continue without
+# rank 2, or with a replacement.
 #
 # ## 5 What is where
 #
@@ -262,15 +261,15 @@ except LaunchError as error:
 # | read how a method really works | `reference/farandole/`, one folder per subject |
 # | send it to a cluster | `slurm/` |
 #
-# The folders of `reference/farandole/` in reading order: `collectives` (what is sent to whom), `data` (who
-# holds what), `data_parallel` (the training methods), `scenarios` (the recipes), and `runtime` for how
-# processes, traces and records come about. Any file is short enough to read from top to bottom.
+# The folders of `reference/farandole/` in reading order: `collectives` (which rank sends what to which), `data`
+# (which rank holds what), `data_parallel` (the training methods), `scenarios` (the recipes), and `runtime` (how
+# processes, traces and records are made). Any file is short enough to read from top to bottom.
 #
 # ## What to try
 #
 # 1. Run section 2 with `-n 7`. What does rank 0 receive at the end? Find a formula for *n* ranks.
-# 2. In the ring of section 2, remove the `Send` of rank 1, and put `--timeout 5` behind `%%mpi -n 4`. Read
-#    what you get. Which rank is at fault, and which ones *say* something?
+# 2. In the ring of section 2, remove the `Send` of rank 1, and put `--timeout 5` behind `%%mpi -n 4`. Read the
+#    output. Which rank is at fault, and which ranks *report* an error?
 # 3. Run the training with `ranks=1` and with `ranks=2`. What changes in `bytes_sent`? Does the accuracy
 #    change, and should it?
 # 4. Use `collective="central"`: gradients through rank 0 instead of around the ring. Compare the two runs with

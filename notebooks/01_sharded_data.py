@@ -19,9 +19,9 @@
 # **Question:** there are *N* samples and *K* ranks. Which rank works on which samples, how do they get there, and in
 # which order are they used?
 #
-# It sounds like book-keeping, and it is. But most of the quiet errors of distributed training are made here: a sample
-# that two ranks hold, a few that no rank holds, a rank that runs out of batches one step before the others and leaves
-# them waiting for ever. So we count.
+# It sounds like book-keeping, and it is. But most of the silent errors of distributed training are made here: a
+# sample that two ranks hold, a few that no rank holds, a rank that runs out of batches one step before the others and
+# leaves them waiting for ever. So we count.
 #
 # **Data parallel** training (数据并行) divides the data; every rank has a copy of the whole model. How the
 # copies stay equal is the subject of `03_synchronous_sgd`.
@@ -73,7 +73,7 @@ for digit, ax in enumerate(axes):
 # ## 2 Shards: how many for each rank?
 #
 # To divide the data (数据划分) is to cut them into **shards** (数据片段), one for each rank. Document 000 gives each of
-# *K* nodes *N/K* samples, "and the remaining nodes *N/K* + 1". Said exactly (erratum 000.3): divide with remainder.
+# *K* nodes *N/K* samples, "and the remaining nodes *N/K* + 1". More exactly (erratum 000.3): divide with remainder.
 # Every rank gets $\lfloor N/K \rfloor$, and the first $N \bmod K$ ranks get one more:
 #
 # $$ n_r = \lfloor N/K \rfloor + [\,r < N \bmod K\,] $$
@@ -106,8 +106,8 @@ ax.spines[["top", "right", "left"]].set_visible(False)
 
 # %% [markdown]
 # Two examples prove nothing. What must hold for *every* N and K? The shards are **disjoint** (no sample
-# twice), **complete** (no sample missing), and **even** (sizes differ by at most one). Let the computer look
-# at all cases up to 150 samples.
+# twice), **complete** (no sample missing), and **even** (sizes differ by at most one). The next cell checks all cases
+# up to 150 samples.
 
 # %% tags=["nbval-check-output"]
 cases = 0
@@ -122,8 +122,8 @@ for samples in range(1, 151):
 print(cases, "cases: disjoint, complete and even in each")
 
 # %% [markdown]
-# And what cannot be done must be refused, in words. A rank without a single sample would have nothing to compute and
-# all others would wait for it.
+# An impossible request must be refused with a clear message. A rank without a single sample would have nothing to
+# compute and all others would wait for it.
 
 # %% tags=["nbval-check-output"]
 for samples, ranks in [(3, 5), (10, 0)]:
@@ -139,7 +139,7 @@ for samples, ranks in [(3, 5), (10, 0)]:
 # *r*. Sending *different* pieces to all ranks is a **scatter** (数据分发). Document 000 calls it broadcasting, but in a
 # **broadcast** (广播) every rank receives the *same* (erratum 000.2).
 #
-# We need a set of samples of $8 \cdot 8 \cdot 4 + 8 = 264$ bytes each: the pixels as float32, and the label.
+# A sample takes $8 \cdot 8 \cdot 4 + 8 = 264$ bytes: the pixels as float32, and the label.
 #
 # **Predict:** rank 0 keeps its own shard of 360 and sends away the other 1,077. How many bytes does it send?
 # How many would it be if it *broadcast* the whole set to three others?
@@ -180,17 +180,17 @@ my_broadcast.compare(3 * 1437 * 264)
 
 # %% [markdown]
 # $1077 \cdot 264 = 284{,}328$ bytes; a broadcast would have sent $3 \cdot 1437 \cdot 264$, four times as much. Notice
-# that only rank 0 sends, one message after the other. With a thousand ranks and a terabyte of images that would not do.
-# It would not even fit into rank 0.
+# that only rank 0 sends, one message after another. With a thousand ranks and a terabyte of images this would not
+# work: the images would not even fit into rank 0's memory.
 #
 # ## 4 Each rank reads its own
 #
-# Where all ranks see the same file system, the set is cut *once* into numbered files, and from then on every
-# rank loads only its own part (载入一部分训练数据). The files are mapped into memory: pages are read when they
-# are used.
+# Where all ranks can read the same file system, the set is cut *once* into numbered files, and from then on every
+# rank loads only its own part (载入一部分训练数据). The files are mapped into memory: pages are read when they are
+# used.
 #
 # The cell below runs on one rank and writes the files. A cell under `%%mpi` sees no variable of this
-# notebook, but it does inherit the **environment variables**, so that is how we tell it the folder.
+# notebook, but it does inherit the **environment variables**, so we pass the folder in one of them.
 
 # %%
 os.environ["SHARDS"] = str(folder / "shards")
@@ -213,7 +213,7 @@ for file in sorted(place.glob("*.npy")):
 # Beside them lies `manifest.json`, written last, with the sizes and a checksum of every file. A rank checks
 # its shard before it trusts it. Let us damage one byte of shard 2, as a failing disk might.
 #
-# **Predict:** what do the four ranks say?
+# **Predict:** what do the four ranks print?
 
 # %%
 my_refusing = predict("ranks that refuse their shard, as a list", ...)
@@ -251,14 +251,14 @@ my_refusing.compare([2])
 #
 # ## 5 An epoch: the order in which a shard is used
 #
-# Once through all samples is an **epoch** (轮次). A step uses a **mini-batch** (小批量), over all ranks
-# together. Each rank shuffles *its own* shard anew in every epoch and takes its part of each batch from it.
+# One pass over all samples is an **epoch** (轮次). In each step all ranks together use one **mini-batch** (小批量).
+# Each rank shuffles *its own* shard anew in every epoch and takes its part of each batch from it.
 #
 # One condition decides: in every step all ranks meet in an all-reduce. If one rank had 23 batches in its shard and the
 # others 24, three ranks would wait in step 24 for a rank that has already begun the next epoch. So it is not the *batch
 # size* that all ranks have in common, but the *number of steps*; a rank with more samples has larger batches.
 #
-# **Predict:** shares of 5, 3 and 2 samples, and 4 samples in a batch. How many steps has the epoch, and how
+# **Predict:** shares of 5, 3 and 2 samples, and 4 samples in a batch. How many steps does the epoch have, and how
 # many samples does each rank use in each?
 
 # %%
@@ -280,9 +280,9 @@ my_sizes.compare([batch_size(share, steps, 0) for share in shares])
 # %% [markdown]
 # ### Stop in the middle, and go on
 #
-# A long training is interrupted sooner or later. If it starts again at the beginning of an epoch, some
-# samples are used twice and others not at all. So the sampler's position belongs into the **checkpoint**
-# (检查点). It is four numbers: from them the shuffle of any epoch can be made again.
+# A long training run is interrupted sooner or later. If it starts again at the beginning of an epoch, some samples
+# are used twice and others not at all. So the sampler's position belongs in the **checkpoint** (检查点). It is four
+# numbers: from them the shuffle of any epoch can be made again.
 
 # %% tags=["nbval-check-output"]
 sampler = EpochSampler(share=360, steps=23, seed=0, rank=0)
@@ -300,8 +300,8 @@ print("the next 40 batches are the same:", all(map(np.array_equal, went_on, agai
 # %% [markdown]
 # ## 6 When the ranks are not equally fast
 #
-# Equal shares are fair only among equals. Suppose three ranks with a **capability** (处理能力) of 3 samples a
-# millisecond, and one old machine with 1.
+# Equal shares are fair only among equally fast ranks. Suppose three ranks with a **capability** (处理能力) of 3
+# samples a millisecond, and one old machine with 1.
 #
 # **Predict:** how long does an epoch take with equal shares? How long if the shares follow the capability?
 
@@ -338,8 +338,8 @@ figure.tight_layout()
 # 144 ms instead of 359.
 #
 # There is a price, though. If ranks use different numbers of samples, the plain mean of their gradients is
-# *no longer* the gradient of the whole batch: the old machine's few samples would count as much as the many
-# of the others. The ranks must be weighted with $n_r/N$. That too is in `03_synchronous_sgd`, measured.
+# *no longer* the gradient of the whole batch: the old machine's few samples would count as much as the many of each
+# other rank. The ranks must be weighted by $n_r/N$. Notebook `03_synchronous_sgd` measures that.
 #
 # ## What you have seen
 #

@@ -21,8 +21,8 @@
 #
 # In data-parallel training the vectors are gradients, and the ranks must exchange them (交换信息) in every single step.
 # The operation is called **all-reduce** (全归约): *reduce*, because many vectors become one, and *all*, because every
-# rank gets the result. We shall build it in two ways, look at each step, count every byte, and find out how one makes
-# sure that such a thing is right.
+# rank gets the result. We shall build it in two ways, look at each step, count every byte, and find out how to check
+# that such an algorithm is right.
 
 # %%
 # %load_ext farandole
@@ -70,7 +70,7 @@ print(f"rank {world.rank}: {before} becomes {vector.tolist()}")
 #
 # ## 2 Everything through one rank
 #
-# All send their vector to rank 0, which adds them up and sends the sum back. Document 003 calls such a rank
+# All ranks send their vectors to rank 0, which adds them up and sends the sum back. Document 003 calls such a rank
 # the **aggregator** (聚合器).
 #
 # How to read the picture: a column is a rank, and what is in it is its vector. A stripe is one rank's
@@ -80,12 +80,12 @@ print(f"rank {world.rank}: {before} becomes {vector.tolist()}")
 Image(filename=str(schedule_picture.draw(CENTRAL, 4, folder / "central.png")))
 
 # %% [markdown]
-# Six steps, and in each of them *one* message travels while the other ranks stand about. Let *n* be the size
-# of the vector in bytes.
+# Six steps, and in each of them *one* message travels while the other ranks are idle. Let *n* be the size of the
+# vector in bytes.
 #
 # **Predict:** how many bytes does rank 0 send? How many does each of the others? What if there were 100 ranks?
 #
-# The `Communicator` is the one place in this project where messages leave, so it can count them.
+# All messages of this project go through the `Communicator`, so it can count them.
 
 # %%
 my_root = predict("bytes that rank 0 sends", ...)
@@ -113,8 +113,7 @@ my_hundred.compare(100 - 1)
 
 # %% [markdown]
 # Rank 0 sends $(P-1)\,n$ bytes and receives as many. With 100 ranks it would be 99 times the vector in each
-# direction, one partner after the other. The more ranks help, the longer rank 0 takes: the centre is the
-# bottleneck.
+# direction, one partner after the other. The more ranks take part, the longer rank 0 takes: it is the bottleneck.
 #
 # ## 3 The ring: reduce-scatter
 #
@@ -123,10 +122,10 @@ my_hundred.compare(100 - 1)
 # *Cut the vector.* With P ranks, cut it into P **chunks** (块), so that different chunks can be under way at
 # the same time.
 #
-# *Talk to neighbours only.* In each step every rank sends one chunk to its right and receives one from its
-# left, and adds what arrives to its own. All links are busy all the time.
+# *Talk to neighbours only.* In each step every rank sends one chunk to its right neighbour, receives one from its
+# left neighbour, and adds it to its own. All links are busy all the time.
 #
-# The algorithm is a generator that says, for one rank, what comes next. It knows nothing of MPI or of memory:
+# The algorithm is a generator that yields one rank's next step. It knows nothing of MPI or of memory:
 
 # %%
 print(inspect.getsource(ring.reduce_scatter))
@@ -147,9 +146,9 @@ my_chunk.compare("the chunk just received")
 # %% [markdown]
 # It passes on exactly the chunk that has just arrived, now with its own contribution in it. Follow a single
 # chunk, chunk 0 in the first row: it starts at rank 0, collects a stripe at each rank it visits, and is
-# finished when it reaches rank 3. The other chunks do the same, each one place further on. After P − 1 steps
-# every rank owns one finished chunk: rank *r* has chunk *r* + 1. This half is called **reduce-scatter**
-# (规约散播): the sum is there, but scattered.
+# finished when it reaches rank 3. The other chunks do the same, each one rank further on. After P − 1 steps every
+# rank owns one finished chunk: rank *r* has chunk *r* + 1. This half is called **reduce-scatter** (规约散播): the sum
+# is there, but scattered.
 #
 # The same with real messages, in a dozen lines of plain mpi4py. Each chunk is a single number. Read the digits
 # as above: 1011 is a sum that still lacks rank 2.
@@ -201,7 +200,7 @@ Image(filename=str(schedule_picture.draw(RING, 4, folder / "ring.png")))
 #
 # $$ \text{bytes sent by a rank} = 2\,\frac{P-1}{P}\,n $$
 #
-# **Predict:** what does that become when P grows without end? And what did rank 0 of the aggregator send?
+# **Predict:** what does that become when P grows without limit? And what did rank 0 of the aggregator send?
 #
 # One launch of eight ranks measures all sizes from 1 to 8: the first P ranks form a group.
 
@@ -279,8 +278,8 @@ my_central.compare(measured["central"][-1] / n)
 #
 # $$ T = 2(P-1)\,\alpha + 2\,\frac{P-1}{P}\,n\,\beta $$
 #
-# plus the additions. For long vectors the second term rules, and the ring is excellent. For short ones on
-# many ranks the first does, and other algorithms win.
+# plus the additions. For long vectors the second term dominates, and the ring is excellent. For short vectors on many
+# ranks the first one does, and other algorithms win.
 #
 # ## 6 Is it right, for every number of ranks?
 #
@@ -312,8 +311,8 @@ except ScheduleError as error:
     print(error)
 
 # %% [markdown]
-# Second, a mistake that many have made. Instead of sending and receiving at the same time, each rank first
-# sends to the right and *then* receives from the left.
+# Second, a common mistake. Instead of sending and receiving at the same time, each rank first sends to the right and
+# *then* receives from the left.
 #
 # **Predict:** what happens? Does it depend on the length of the vector?
 
@@ -339,7 +338,7 @@ except ScheduleError as error:
 
 # %% [markdown]
 # Every rank sends, and none receives: a **deadlock** (死锁). Now the same under mpirun, first with a short message,
-# then with a long one, and with five seconds' patience.
+# then with a long one, and with a time-out of five seconds.
 
 # %% tags=["nbval-check-output"]
 program = """
@@ -363,9 +362,9 @@ my_short.compare("passes")
 my_long.compare("deadlocks")
 
 # %% [markdown]
-# That is why this mistake is so popular. MPI puts short messages aside and lets the sender go on, so the
-# program passes every small test and hangs on the first real gradient. The symbolic check does not put
-# anything aside. It finds the deadlock whatever the length.
+# That is why this mistake is so common. MPI buffers short messages and lets the sender continue, so the program
+# passes every small test and hangs on the first real gradient. The symbolic check buffers nothing. It finds the
+# deadlock whatever the length.
 #
 # ## 7 Right sum, wrong algorithm
 #
@@ -421,8 +420,8 @@ my_same.compare("no")
 # %% [markdown]
 # Both sums are right up to rounding. But the second ring sends twice as many bytes here, and P/2 times as many in
 # general. And its ranks do not agree: floating-point addition depends on the order, and every rank adds in a different
-# order, beginning with itself. The differences are tiny. Yet copies of a model that drift apart a little in every step
-# do drift apart.
+# order, beginning with itself. The differences are tiny. Yet if copies of a model drift apart a little in every step,
+# the differences add up.
 #
 # In our ring each chunk is added up *once*, along one path, and the finished bits are copied. All ranks hold
 # the same bits. So a test of an all-reduce must look at three things: the **sum**, the **bytes**, and whether
@@ -430,10 +429,10 @@ my_same.compare("no")
 #
 # ## 8 How long does it take?
 #
-# Times are not facts, they are measurements of one computer: here a few processes that share a few cores
-# and pass messages through memory, a little unlike a cluster. But compared with each other, on the same
-# machine and in the same run, they do tell something. Our two against MPI's own, for vectors from 4 KB to 16 MB;
-# each point is the median of nine, and the slowest rank counts.
+# Times are measurements of one computer: here a few processes share a few cores and pass messages through memory,
+# unlike the nodes of a cluster. But times from the same machine and the same run can be compared. We compare our two
+# all-reduces with MPI's own, for vectors from 4 KB to 16 MB. Each point is the median of nine, and the slowest rank
+# counts.
 #
 # **Predict:** which is faster for long vectors? Which for short ones?
 
@@ -493,18 +492,18 @@ my_long_vector.compare(min(results["medians"], key=lambda name: results["medians
 my_short_vector.compare(min(results["medians"], key=lambda name: results["medians"][name][0]))
 
 # %% [markdown]
-# On the left a message costs much the same however little is in it, so what counts is how many there are and how many
-# ranks must act at once. The ring needs every rank in every step, which is hard on a computer with fewer cores than
-# ranks; MPI's own all-reduce gets by with fewer steps, for it chooses its algorithm by length. On the right the bytes
-# decide, and the lines rise together: ten times the numbers, ten times the time. Does the ring win there on your
-# machine, and by the factor of two that the byte counts suggest? Four ranks on a few cores take turns anyway, so the
-# aggregator's idle ranks cost less here than on four machines.
+# On the left a message costs about the same whatever its size, so what counts is the number of messages and how many
+# ranks must act at once. The ring needs every rank in every step, which is slow on a computer with fewer cores than
+# ranks. MPI's own all-reduce needs fewer steps: it chooses its algorithm by length. On the right the bytes decide,
+# and the lines rise together: ten times the numbers, ten times the time. Does the ring win there on your machine, and
+# by the factor of two that the byte counts suggest? Four ranks on a few cores take turns anyway, so the aggregator's
+# idle ranks cost less here than on four machines.
 #
 # ## What you have seen
 #
 # - An all-reduce is a schedule: which rank sends which chunk to which, in each step.
-# - Through a centre: $(P-1)\,n$ bytes at one rank. Around a ring: $2\frac{P-1}{P}\,n$ at each.
-# - A schedule that is pure text can be run, checked for every P, counted, and drawn.
+# - Through one rank: $(P-1)\,n$ bytes at that rank. Around a ring: $2\frac{P-1}{P}\,n$ at each.
+# - A schedule that knows nothing of MPI can be run, checked for every P, counted, and drawn.
 # - Right sums are not enough: look at bytes, deadlocks, and the last bit.
 #
 # ## What to try

@@ -16,8 +16,8 @@
 # %% [markdown]
 # # 03 · Synchronous SGD
 #
-# **Question:** four ranks train one model together. Do they get the same model that one process would get by
-# itself? *Exactly* the same?
+# **Question:** four ranks train one model together. Do they get the same model that one process would get alone?
+# *Exactly* the same?
 #
 # **Synchronous SGD** (同步SGD) is the plainest method of distributed training, and the one all others are
 # measured against. Document 002 gives it in five steps, for K nodes, parameters θ and learning rate η:
@@ -29,7 +29,7 @@
 # 4. **Update** (更新参数): all do the same, $\theta \leftarrow \theta - \eta\,\bar g$.
 # 5. Repeat 2 to 4 **until it converges** (直到模型收敛).
 #
-# We write that down as it stands, then as a program people would really use, and measure both.
+# We first implement these steps literally, then as a program for real use, and measure both.
 
 # %%
 # %load_ext farandole
@@ -53,9 +53,9 @@ plt.rcParams["figure.dpi"] = 100
 # %% [markdown]
 # ## 1 Five steps in plain numpy
 #
-# The model is as small as can be: one matrix that turns the 64 pixels of a digit into ten scores. Its gradient
-# fits into four lines, so that nothing is hidden. Beside it every rank trains a *second* model, all by itself,
-# on the **union** of all ranks' batches: what a single process would do.
+# The model is as small as possible: one matrix that turns the 64 pixels of a digit into ten scores. Its gradient fits
+# into four lines, so that nothing is hidden. Beside it every rank trains a *second* model alone, on the **union** of
+# all ranks' batches, as a single process would.
 #
 # **Predict:** how large is the largest difference between the two models, over all parameters and steps: zero,
 # about $10^{-15}$, or about $10^{-3}$? And between the copies of two ranks?
@@ -80,7 +80,7 @@ inputs, targets = train.inputs.reshape(len(train), 64).astype(np.float64), train
 
 
 def gradient(theta, rows):
-    """Of the mean cross-entropy over `rows`."""
+    """Return the gradient of the mean cross-entropy over `rows`."""
     scores = np.exp(inputs[rows] @ theta)
     chances = scores / scores.sum(axis=1, keepdims=True)
     chances[np.arange(len(rows)), targets[rows]] -= 1
@@ -118,23 +118,22 @@ my_alone.compare("about 1e-15")
 my_ranks.compare("zero")
 
 # %% [markdown]
-# The distributed training *is* training in one process, on a batch K times as large. That is why document 002
-# may say that synchronous SGD converges: it converges just as well as SGD with the larger batch does, and no
-# better.
+# The distributed training *is* training in one process, on a batch K times as large. So document 002 is right that
+# synchronous SGD converges: it converges as well as SGD with the larger batch, and no better.
 #
-# The two differ in the last digits, for a sum taken in another order is rounded differently. The copies of
-# the ranks do **not** differ at all: they add the same bits to the same bits, because the all-reduce leaves
-# the same bits everywhere (`02_ring_all_reduce`, section 7).
+# The two differ in the last digits, because a sum in another order is rounded differently. The copies of the ranks do
+# **not** differ at all: they add the same bits to the same bits, because the all-reduce leaves the same bits
+# everywhere (`02_ring_all_reduce`, section 7).
 #
-# It has to be the *gradients* that are sent. Document 003 lets each device send its loss, and differentiate the
-# mean loss that comes back; but a number that arrives in a message has no derivative (erratum 003.1).
+# The ranks must send their *gradients*. In document 003 each device sends its loss and differentiates the mean loss
+# that comes back; but a number received in a message has no derivative (erratum 003.1).
 #
 # ## 2 Document 002's loop in torch.distributed
 #
-# Now the program that the document prints, with torch's own all-reduce. It leaves three things open, and we
-# have to close them (errata 002.9 and 002.10): each rank needs *its own* part of the data; `criterion` and the
-# number of epochs are missing; and nothing makes the models equal at the start. The last one is the most
-# interesting. Does it matter? The gradients are averaged in every step, after all.
+# This is the program that the document prints, with torch's own all-reduce. It leaves three gaps, which we have to
+# fill (errata 002.9 and 002.10): each rank needs *its own* part of the data; `criterion` and the number of epochs are
+# missing; and nothing makes the models equal at the start. The last gap is the most interesting. Does it matter? The
+# gradients are averaged in every step, after all.
 #
 # Two ranks are enough to see it.
 #
@@ -204,9 +203,9 @@ dist.destroy_process_group()
 my_closer.compare("no")
 
 # %% [markdown]
-# They do not come closer by a hair. Both take the same steps, so the distance between them stays what it was at
-# the start. That is why DDP and Horovod users broadcast the parameters of rank 0 first, and why our
-# ranks all begin with the same seed. To initialise equally is not a formality in step 1: it is half of the method.
+# They do not come closer at all. Both copies take the same steps, so the distance between them stays what it was at
+# the start. That is why DDP and Horovod users broadcast the parameters of rank 0 first, and why our ranks all begin
+# with the same seed. Equal initialisation in step 1 is no formality: the method depends on it.
 #
 # ## 3 The real thing
 #
@@ -219,8 +218,8 @@ print(inspect.getsource(SynchronousSGD.step))
 
 # %% [markdown]
 # `self.backward` computes the loss of this rank's part and adds its gradient. One thing is new: the gradient is
-# multiplied with `share`, this rank's share of the batch, and the all-reduce is a sum. With equal shares that is the
-# mean over K. Section 6 shows what else it is good for.
+# multiplied by `share`, this rank's share of the batch, and the all-reduce is a sum. With equal shares that is the
+# mean over K. Section 6 shows its other use.
 #
 # All runs of this notebook have the same recipe, so that a difference between two runs has one cause only.
 
@@ -255,10 +254,9 @@ my_bytes.compare(summary.bytes_sent[0])
 # %% [markdown]
 # ## 4 The twins: Horovod and DDP
 #
-# What people use in practice are **Horovod** and torch's **DistributedDataParallel** (DDP). Both do what we
-# do, and more: they begin to communicate while the backward pass is still running. The scenarios `horovod_sgd`
-# and `ddp_sgd` take the same recipe, the same batches and the same start, and leave the communication to the
-# library.
+# In practice people use **Horovod** and torch's **DistributedDataParallel** (DDP). Both do what our program does, and
+# more: they begin to communicate while the backward pass is still running. The scenarios `horovod_sgd` and `ddp_sgd`
+# take the same recipe, the same batches and the same start, and leave the communication to the library.
 #
 # **Predict:** are the three losses equal at the first step? And at the last?
 
@@ -301,13 +299,13 @@ for ax in (left, right):
 figure.tight_layout()
 
 # %% [markdown]
-# On the left three curves that cannot be told apart: it is one method. On the right, the difference from ours, on a
-# logarithmic scale (what is at the bottom is zero). It begins at the last digit of a float32 and *grows*. No
-# implementation is wrong. Our ring adds the four gradients in another order than the libraries do, the sums differ in
-# the last bit, and training enlarges small differences, as the weather does.
+# On the left the three curves cannot be told apart: they show one method. On the right is the difference from ours,
+# on a logarithmic scale (points at the bottom are zero). The difference begins at the last digit of a float32 and
+# *grows*. No implementation is wrong. Our ring adds the four gradients in another order than the libraries do, the
+# sums differ in the last bit, and training amplifies small differences.
 #
-# So how could one ever test that two implementations agree? By comparing early, before the difference has
-# grown; or in float64, as in section 1, where it starts a billion times smaller.
+# How then can a test show that two implementations agree? It compares early, before the difference has grown, or in
+# float64, as in section 1, where the difference starts a billion times smaller.
 #
 # ## 5 A straggler
 #
@@ -347,13 +345,12 @@ my_factor.compare(with_it.wall_s / without.wall_s, within=0.25)
 my_waiting.compare(np.flatnonzero(np.array(with_it.wait_s) > without.wait_s))
 
 # %% [markdown]
-# The straggler is the only one that never waits, and all others wait for it: grey everywhere but in the last row. A
-# chain is as fast as its slowest dancer. Document 004 calls it the law of the barrel (木桶理论): the shortest stave
-# decides how much water it holds.
+# Only the straggler never waits. All other ranks wait for it: every row but the last has grey in it. A chain is as
+# fast as its slowest dancer. Document 004 calls it the law of the barrel (木桶理论): the shortest stave decides how
+# much water it holds.
 #
 # But the *model* is the same to the last bit. Synchronous SGD pays for slowness with time, never with accuracy.
-# (That the two runs could be compared bit by bit at all shows something else: same seed, same ranks, same
-# method, same result.)
+# (The comparison also shows that runs are reproducible: the same seed, ranks and method give the same result.)
 #
 # ## 6 Unequal shares, and how to weight them
 #
@@ -375,7 +372,7 @@ inputs, targets, theta = rng.standard_normal((160, 10)), rng.standard_normal(160
 
 
 def gradient(rows):
-    """Of the mean squared error over `rows`."""
+    """Return the gradient of the mean squared error over `rows`."""
     return 2 * inputs[rows].T @ (inputs[rows] @ theta - targets[rows]) / len(rows)
 
 
@@ -405,15 +402,15 @@ ax.set_title("a straggler with a smaller share", loc="left")
 figure.tight_layout()
 
 # %% [markdown]
-# The last row has less to do, and the grey has become shorter. Not all of it can go: part of a computation costs
-# the same however few the samples are, and that part is three times slower still. (The model is a different
-# one this time, for other shares make other batches. It is no worse.)
+# Rank 3 has less to do, and the grey has become shorter. It cannot vanish: part of a computation costs the same for
+# any number of samples, and that part is still three times slower. (The model differs this time, because other shares
+# give other batches. It is no worse.)
 #
 # ## 7 What does it cost?
 #
 # Document 002 puts the **cost of synchronisation** (同步代价) of a step at $C = T_\text{comm} + T_\text{comp}$.
-# You have seen what is missing (erratum 002.1): the **waiting**, which can be more than both. What a rank does in
-# a step is
+# You have seen what is missing (erratum 002.1): the **waiting**, which can be more than both. The time of a rank's
+# step is
 #
 # $$ T = T_\text{compute} + T_\text{communicate} + T_\text{wait} $$
 #
@@ -426,8 +423,8 @@ for name, run in runs.items():
     print(f"{name:24}{seconds[0] / sum(seconds):7.0%}{seconds[1] / sum(seconds):13.0%}{seconds[2] / sum(seconds):9.0%}")
 
 # %% [markdown]
-# Everything that later chapters bring attacks one of these columns: compression and better collectives the second,
-# overlap the second and third, and asynchronous and stale synchronous methods the third, at the price of another model.
+# Each later notebook reduces one of these columns: compression and better collectives the second, overlap the second
+# and third, and asynchronous and stale synchronous methods the third, at the price of another model.
 #
 # ## What you have seen
 #

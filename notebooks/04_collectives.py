@@ -20,9 +20,9 @@
 # the sum? And which way is the fastest: for how many bytes, on how many ranks, over which links?
 #
 # Such an exchange, in which all ranks of a group take part, is a **collective** (集合通信). There are a handful of
-# them, and each can be done in several ways. `02_ring_all_reduce` has taken one way apart. Here are all: drawn,
-# counted, costed by a model, run, measured, and the model compared with the measurement. Everything except running
-# and measuring needs nothing but the *schedule*, the generator that says for each rank what comes next.
+# them, and each can be done in several ways. `02_ring_all_reduce` examined one way. This notebook draws and counts
+# all of them, computes their cost by a model, runs and measures them, and compares the model with the measurement.
+# Everything except running and measuring needs only the *schedule*, the generator that yields each rank's next step.
 
 # %%
 # %load_ext farandole
@@ -79,8 +79,8 @@ def picture(*wanted, ranks=4):
 # | **scatter** (散播) | rank 0 has a vector | rank *r* has part *r* of it |
 # | **gather** (收集) | rank *r* has part *r* | rank 0 has all parts |
 #
-# A reduce is a broadcast with its messages the other way round, and an addition where they arrive; a gather is the
-# other way round of a scatter.
+# A reduce is a broadcast with its messages reversed, and an addition where they arrive. A gather is a reversed
+# scatter.
 #
 # **Predict:** rank 0 has something for 63 others, and a rank can send to one other rank at a time. If it serves one
 # after the other, the last one is served in round 63. Can it be done in fewer rounds?
@@ -96,8 +96,9 @@ my_rounds = predict("rounds until 63 others are served", ...)
 picture(*(schedules[name] for name in ("broadcast", "reduce", "scatter", "gather")))
 
 # %% [markdown]
-# The checker runs all ranks in this one process, with collections of contributions in place of numbers, in **rounds**
-# of everything that can happen at the same time. So we can count, for any number of ranks, and see that it is right:
+# The checker runs all ranks in this one process, with collections of contributions in place of numbers. All messages
+# that can travel at the same time form a **round**. So we can count the rounds for any number of ranks, and see that
+# the result is right:
 
 # %% tags=["nbval-check-output"]
 goals = {
@@ -122,9 +123,9 @@ my_rounds.compare(len(execute(schedules["broadcast"], 64).rounds))
 
 # %% [markdown]
 # lg P rounds, where lg is the logarithm to base 2, rounded up: six instead of 63. What differs is how much is in the
-# messages: a broadcast sends the whole vector in every round, a scatter only what the subtree below has to get.
+# messages: a broadcast sends the whole vector in every round, a scatter only the part for the subtree below.
 #
-# The remaining two have no root, all ranks do the same:
+# The remaining two have no root; all ranks do the same:
 #
 # | | before | after |
 # |---|---|---|
@@ -150,27 +151,29 @@ for first, second in (("reduce", "broadcast"), ("reduce-scatter", "all-gather"),
     print(f"{first}, then {second}: {count} rounds; everybody has the sum: {complete}")
 
 # %% [markdown]
-# The first pair is the all-reduce by tree, the second one the ring. Other pairs of the same kinds give others.
+# The first pair is the all-reduce by tree, the second one the ring. Other algorithms for the same two pairs give
+# other all-reduces.
 #
 # **Try:** a broadcast of a long vector can be made of a scatter and an all-gather. Which of the two costs does it
 # lower, rounds or bytes? (Our ring's all-gather begins with chunk *r* + 1 on rank *r*; what would you have to change?)
 #
 # ## 2 All-reduce in four ways
 #
-# Tree and ring are the extremes: a few rounds with everything, or many rounds with little. Two more lie beside them.
+# Tree and ring are the extremes: a few rounds with the whole vector, or many rounds with small chunks. There are two
+# more.
 #
-# In **recursive doubling** (递归倍增) each rank swaps all it has with a partner, then with one twice as far away, and
-# so on. That is the whole of it:
+# In **recursive doubling** (递归倍增) each rank exchanges all it has with a partner, then with one twice as far away,
+# and so on. That is the whole algorithm:
 
 # %%
 print(inspect.getsource(doubling.all_reduce))
 
 # %% [markdown]
-# **Halving-doubling** (递归减半与倍增; Rabenseifner 2004) has the same partners. But they do not swap everything. Each
-# gives away the half that the other one is from now on responsible for: a reduce-scatter, in which messages become
-# shorter and shorter. The all-gather takes the same way back.
+# **Halving-doubling** (递归减半与倍增; Rabenseifner 2004) has the same partners. But the partners do not exchange
+# everything. Each sends only the half for which the other is responsible from then on: a reduce-scatter, in which
+# messages get shorter and shorter. The all-gather goes through the same partners in reverse.
 #
-# **Predict:** four ranks, vector of four chunks. How many chunks does rank 0 send in each of the four steps?
+# **Predict:** four ranks, a vector of four chunks. How many chunks does rank 0 send in each of the four steps?
 
 # %%
 my_chunks = predict("chunks that rank 0 sends in the four steps, as a list", ...)
@@ -185,15 +188,15 @@ my_chunks.compare([len(step.sent) for step in its_steps])
 # %% [markdown]
 # Two, one, one, two: 1.5 times the vector in all.
 #
-# Both algorithms want a power of two. With 7 ranks, the first six pair up beforehand; of each pair the even one hands
-# its vector over and waits, four ranks do the work, and in the end the others are told the result. They are
-# **folded** in:
+# Both algorithms need a power of two. With 7 ranks, the first six form pairs beforehand. In each pair the even rank
+# sends its vector to the odd one and waits. The remaining four ranks run the algorithm and finally send the result to
+# the waiting ranks. These are **folded** in:
 
 # %%
 picture(schedules["doubling"], ranks=7)
 
 # %% [markdown]
-# Now all four beside each other. Every one of them is checked, on the way, to be right.
+# Now all four side by side. The cell also checks that each of them is right.
 #
 # **Predict:** which needs the fewest rounds, and which the fewest bytes, for 8 ranks? For 7?
 
@@ -218,17 +221,17 @@ my_fewest_bytes.compare(min(COLOURS, key=lambda name: coefficients(schedules[nam
 # - Doubling has the fewest *rounds*, half of the tree's; every rank sends the whole vector in each.
 # - Halving-doubling has the tree's rounds and the ring's bytes, where P is a power of two.
 # - The ring has the fewest *bytes*, whatever P is. Its rounds grow with P, not with lg P.
-# - With 7 ranks, those that are folded in cost two rounds more. And the busiest of halving-doubling sends a whole
-#   vector besides: that is the result, which it hands to its partner.
+# - With 7 ranks, folding costs two more rounds. The busiest rank of halving-doubling also sends one more whole
+#   vector: the result, to its partner.
 #
 # **Try:** the same table for 5, 6, 9 and 63. For which P does folding cost most, compared with the ring?
 #
 # ## 3 What does it cost?
 #
-# Rounds and bytes are worth something different on each network. The **α-β-γ model** knows three costs: α seconds until
-# a message gets going, β for every byte on its way, γ for every byte that is added to another. What a schedule takes is
-# computed from its steps: a step begins when all its ranks are ready, and the last rank to finish counts. The result is
-# a number of α, of nβ and of nγ, for a vector of n bytes:
+# Rounds and bytes cost something different on each network. The **α-β-γ model** has three costs: α seconds to start a
+# message, β for every byte sent, γ for every byte added. The time of a schedule is computed from its steps: a step
+# begins when all its ranks are ready, and the last rank to finish counts. For a vector of n bytes the result is a
+# multiple of α, of nβ and of nγ:
 
 # %% tags=["nbval-check-output"]
 P = 64
@@ -237,8 +240,8 @@ for name in COLOURS:
     print(f"{name:17}" + "{:6.0f}{:10.2f}{:10.2f}".format(*coefficients(schedules[name], P)))
 
 # %% [markdown]
-# For numbers we have to assume a machine. Let us take a cluster with 10 Gbit/s Ethernet and 10 µs until a message
-# gets going, whose processors add up 10 GB/s. **These are assumptions**, of a plausible size, and nothing measured.
+# For numbers we have to assume a machine. Let us take a cluster with 10 Gbit/s Ethernet, 10 µs to start a message,
+# and processors that add 10 GB/s. **These are assumptions**: they are plausible, but not measured.
 #
 # **Predict:** 64 ranks. Which is the fastest for a vector of 1 KB, which for 100 MB, and is the tree ever?
 
@@ -275,8 +278,8 @@ my_long.compare(list(COLOURS)[long])
 my_tree.compare(list(COLOURS).index("tree") in model_s(P, sizes).argmin(axis=0))
 
 # %% [markdown]
-# On the left the lines are flat: α alone decides, and the fewest rounds win. On the right they rise together, as far
-# apart as the numbers of nβ. The ring comes down to halving-doubling, and never below it.
+# On the left the lines are flat: α alone decides, and the fewest rounds win. On the right they rise in parallel, and
+# their multiples of nβ decide. The ring approaches halving-doubling, but never beats it.
 #
 # So the ring is never the fastest? With 64 ranks, on a network where all ranks are equally far from each other, it is
 # not. Let us draw the winner for *every* number of ranks.
@@ -314,21 +317,22 @@ my_power.compare((winner[:, [8 - 2, 64 - 2]] == names.index("ring")).any())
 my_odd.compare((winner[:, [7 - 2, 63 - 2]] == names.index("ring")).any())
 
 # %% [markdown]
-# Short vectors: rounds decide, **doubling**. Longer ones: bytes decide, **halving-doubling**. Where P is a power of two
-# nothing is above it: the blue columns. Between them folding costs two more messages of the whole vector, and for
-# long vectors that is worse than many rounds: the **ring**. The more ranks, the longer the vector has to be for it.
+# Short vectors: rounds decide, **doubling**. Longer ones: bytes decide, **halving-doubling**. Where P is a power of
+# two it wins up to the longest vectors: the blue columns. Between these columns folding costs two more messages of
+# the whole vector. For long vectors that is worse than many rounds: the **ring** wins. The more ranks there are, the
+# longer the vector must be for the ring.
 #
-# Libraries choose in just this way, from size and P, by rules that were measured on some machine. That is what you get
-# with MPI's own all-reduce.
+# Libraries choose in the same way, by size and P, with rules that were measured on some machine. MPI's own all-reduce
+# does so.
 #
 # **Try:** make α a hundred times smaller, as between processes of one computer, or β, and draw the map again. Which
 # border moves, and why does only the *ratio* of α and β matter to it (as long as γ is small)?
 #
 # ### Both ways round
 #
-# A ring sends to the right only. Every link has another direction, which idles. The **bidirectional ring** (双向环)
-# sends one half of the vector to the right and the other half to the left, at the same time: chunks 0 to P − 1 go one
-# way, chunks P to 2P − 1 the other. A step is then two exchanges `Together`.
+# A ring sends to the right only. The other direction of every link is idle. The **bidirectional ring** (双向环) sends
+# one half of the vector to the right and the other half to the left, at the same time: chunks 0 to P − 1 go one way,
+# chunks P to 2P − 1 the other. A step is then two exchanges `Together`.
 
 # %%
 picture(schedules["bidirectional-ring"])
@@ -353,10 +357,10 @@ my_twice.compare("with a link per neighbour")
 # %% [markdown]
 # Each rank sends as many bytes as in a ring. If both messages have to pass the rank's one network card, which sends and
 # receives at full speed in a ring already, then nothing is gained. There is a gain where the link to each neighbour is
-# separate: in a torus, or between accelerators that are wired to each other.
+# separate: in a torus, or between directly connected accelerators.
 #
-# A slow network that this project injects (`--link-mbps`) is a card: one link for each rank, each way. So measured over
-# it, 4 ranks, a vector of 2 MB, 200 Mbit/s each way:
+# The slow network that this project injects (`--link-mbps`) behaves like such a card: one link for each rank, each
+# way. We measure over it with 4 ranks, a vector of 2 MB, and 200 Mbit/s each way:
 
 # %%
 # %%mpi -n 4
@@ -381,14 +385,15 @@ for name in ("ring", "bidirectional-ring"):
 # ### Two trees at once
 #
 # In a tree half of the ranks are leaves, which send and receive the vector once, and wait the rest of the time. NCCL,
-# the library of NVIDIA's GPUs, lets them work too, in a second tree: a **double binary tree** (双二叉树). A rank that
-# is a leaf of one tree is an inner node of the other, and each tree carries one half of the vector.
+# the library for NVIDIA's GPUs, uses them in a second tree: a **double binary tree** (双二叉树). A rank that is a
+# leaf of one tree is an inner node of the other, and each tree carries one half of the vector.
 
 # %%
 picture(double_binary_tree(1), ranks=8)
 
 # %% [markdown]
-# Each half can be cut into segments that follow each other: while the first one is on its way down, the next comes up.
+# Each half can be cut into segments that follow each other: while the first segment goes down the tree, the next
+# comes up.
 #
 # **Predict:** 64 ranks. What does the second segment cost, and the thousandth?
 
@@ -411,7 +416,7 @@ my_segment.compare(coefficients(double_binary_tree(2), P)[0] - coefficients(doub
 # ### The farthest first
 #
 # For a reduce-scatter or an all-gather alone there is **PAT**, parallel aggregated trees (并行聚合树): every chunk goes
-# down a separate tree, and the trees share their messages. What does rank *r* of 8 send, and to whom?
+# down a separate tree, and the trees share their messages. What does rank *r* of 8 send, and to which ranks?
 
 # %% tags=["nbval-check-output"]
 for aggregated in (8, 2):
@@ -424,15 +429,16 @@ for ranks in (6, 7, 8):
     print(f"{ranks} ranks      " + "      ".join(f"{alphas:.0f} α + {lengths:.2f} nβ" for alphas, lengths, _ in halves))
 
 # %% [markdown]
-# The long messages stay near. A limit on the chunks of a message is one on the memory in which they are packed. And
-# there is no folding: six or seven ranks take as many rounds as eight, and no rank receives a chunk twice.
+# The long messages go to near ranks. A limit on the chunks per message also limits the memory in which they are
+# packed. And there is no folding: six or seven ranks take as many rounds as eight, and no rank receives a chunk
+# twice.
 #
 # ## 4 Several nodes
 #
 # In that model any two ranks are equally far apart. In a cluster several ranks share a **node**, and the node's wire.
 #
-# **Predict:** 16 ranks on 4 nodes. In a plain ring, how many times the vector leaves each node? And if the scheduler
-# has dealt the ranks out like cards, 0 to the first node, 1 to the second, and so on?
+# **Predict:** 16 ranks on 4 nodes. How many vectors leave each node in a plain ring? And how many if the scheduler
+# has dealt out the ranks in turn, 0 to the first node, 1 to the second, and so on?
 #
 # **Hierarchical all-reduce** (分层全归约) takes the nodes into account: a reduce-scatter within each node, then an
 # all-reduce of every part across the nodes, each by one rank of every node, and an all-gather within.
@@ -448,7 +454,7 @@ picture(hierarchical(2))
 
 # %% tags=["nbval-check-output"]
 def leaving(schedule, ranks, node_of):
-    """What the busiest node sends to others, in vectors, and how many rounds have to wait for the wire."""
+    """Return what the busiest node sends to others, in vectors, and how many rounds wait for the wire."""
     chunks, waits = Counter(), 0
     for steps in rounds(schedule, ranks):
         away = [(node_of(rank), len(step.sent))
@@ -475,15 +481,16 @@ my_dealt.compare(leaving(schedules["ring"], 16, lambda rank: rank % 4)[0])
 
 # %% [markdown]
 # The plain ring is not bad at all in bytes, as long as neighbours are on one node: only one message a round leaves it.
-# It just waits for the wire in *every* round. Hierarchical waits 2(M − 1) times for M nodes, with fewer bytes. Deal
-# the ranks out and every message of the ring leaves its node.
+# But it waits for the wire in *every* round. Hierarchical waits 2(M − 1) times for M nodes, with fewer bytes. If the
+# ranks are dealt out, every message of the ring leaves its node.
 #
 # Halving-doubling on nodes of 4 is hierarchical by itself: its first partners, which get the long messages, are near.
-# On nodes of 6 that is over.
+# On nodes of 6 it no longer is.
 #
-# `Machine(…, across=…, per_node=…)` puts other costs on messages between nodes. Again these are assumptions: as above
-# between the nodes, and 1 µs and 10 GB/s within. The model gives each pair of ranks a separate link. A node has only
-# one. So where all four ranks of a node send at once, each gets a quarter of it, and we have to say so.
+# `Machine(…, across=…, per_node=…)` gives messages between nodes other costs. Again these are assumptions: as above
+# between the nodes, and 1 µs and 10 GB/s within. The model gives each pair of ranks a separate link, but a node has
+# only one. Where all four ranks of a node send at once, each gets a quarter of the link, and we have to tell the
+# model.
 
 # %% tags=["nbval-check-output"]
 within = Link(alpha=1e-6, beta=1e-10)
@@ -496,15 +503,15 @@ for name, schedule, sharing in (("doubling", schedules["doubling"], 4), ("ring",
     print(f"{name:43}" + "".join(f"{each:10.3f}" for each in times))
 
 # %% [markdown]
-# Waiting decides about the short vectors, the wire about the long ones. Hierarchical is ahead of the ring for both, and
-# a little behind halving-doubling, whose rounds are fewer; but it does not ask for powers of two.
+# Waiting decides for short vectors, the wire for long ones. Hierarchical is ahead of the ring for both, and a little
+# behind halving-doubling, whose rounds are fewer; but it does not need powers of two.
 #
 # **Try:** count `leaving` for 4 nodes of 8, and for 16 nodes of 4. What does the ring's number of waits do, and
 # the others'? What would a *tree* send over the wire, and how often would it wait?
 #
 # ## 5 Now for real
 #
-# So far no message has been sent. The same generators, interpreted with MPI, are among these:
+# So far no message has been sent. The next cell runs the same generators with MPI, and a few other all-reduces:
 
 # %% tags=["nbval-check-output"]
 # %%mpi -n 4
@@ -526,7 +533,7 @@ schedules["double-binary-tree"] = double_binary_tree(4)  # a half has 800 KB
 
 
 def by_schedule(schedule):
-    """Messages and bytes that this rank has to send."""
+    """Return how many messages and bytes this rank has to send."""
     lengths = [part.stop - part.start for part in chunk_slices(LENGTH, schedule.chunks(world.size))]
     exchanges = [each for step in schedule.steps(world.rank, world.size) for each in step.exchanges]
     sent = [each.sent for each in exchanges if each.to is not None]
@@ -558,14 +565,15 @@ for name, all_reduce in ALL_REDUCES.items():
 # - *segmented-ring* is the ring with each long chunk in several messages.
 # - *hierarchical* finds out which ranks share a node. Here all do, and within a node it needs no messages.
 # - *shared-memory* never needs any. That is section 7.
-# - *mpi* is MPI's own. What that sends inside is not for us to count.
+# - *mpi* is MPI's own. We cannot count what it sends internally.
 #
 # **Try:** a `LENGTH` of 3, and one of 1,000,003. Which row is no longer as scheduled, and why is that no mistake?
 #
 # ## 6 Does the model hold?
 #
-# We measure four schedules on this computer, for vectors from 4 KB to 4 MB, and mere adding as well. They take turns,
-# so that a disturbance meets all alike; the slowest rank counts, and of ten such times the median.
+# We measure four schedules on this computer, for vectors from 4 KB to 4 MB, and the addition alone. They take turns,
+# so that a disturbance affects all of them equally. A time is that of the slowest rank, and we take the median of
+# ten.
 #
 # **Predict:** for 4 ranks, which is the fastest on the left, and which on the right?
 
@@ -604,12 +612,13 @@ if comm.rank == 0:
     (Path(os.environ["RESULTS"]) / "measured.json").write_text(json.dumps(medians))
 
 # %% [markdown]
-# Each measurement is an equation: *a*·α + *b*·nβ + *c*·nγ = t, with the schedule's own *a*, *b* and *c*. Of four ranks'
-# schedules all but doubling add half of what they send. From them alone β and γ could hardly be told apart, and that is
-# what the adding is for: its equation is nγ = t. (For short vectors the call takes longer than the adding: left out.)
+# Each measurement is an equation: *a*·α + *b*·nβ + *c*·nγ = t, with the schedule's own *a*, *b* and *c*. For four
+# ranks, all schedules but doubling add half of what they send. From them alone β and γ could hardly be told apart. So
+# we also use the addition alone: its equation is nγ = t. (Short vectors are left out there, because the call takes
+# longer than the addition.)
 #
-# So there are 27 equations for three unknowns. We look for the α, β and γ, none below zero, that miss them least.
-# Dividing each equation by its t makes a tenth too much weigh the same for a short vector as for a long one.
+# So there are 27 equations for three unknowns. We look for the α, β and γ, none below zero, that fit them best. We
+# divide each equation by its t, so that an error of 10 % has the same weight for a short vector as for a long one.
 
 # %%
 import json
@@ -650,29 +659,29 @@ ax.legend(frameon=False)
 figure.tight_layout()
 
 # %% [markdown]
-# Three numbers for all these marks: on the left flat, on the right rising, and the lines cross somewhere. Now look for
-# what the lines do *not* say. Which marks lie furthest from theirs, and on which side? The model does not see
+# Three numbers describe all these marks: the lines are flat on the left, rise on the right, and cross somewhere. Now
+# look for what the model misses. Which marks lie furthest from their line, and on which side? The model ignores
 #
 # - **cores.** It gives each rank a processor. If there are fewer cores than ranks, then what should happen at the same
 #   time happens one after the other, and a message waits until its receiver gets a turn. A schedule in which all act
 #   in every round suffers more from that than a tree, whose idle ranks cost nothing.
 # - **caches.** β is the same for all bytes, but a vector that fits in a cache moves faster than one that does not.
 #   Within one computer a message is a copy through memory, and all ranks share that memory.
-# - **the library.** MPI puts short messages aside and agrees with the receiver before it sends a long one, so that α
-#   is not the same for both; and ours are started from Python.
+# - **the library.** MPI buffers short messages, and agrees with the receiver before it sends a long one, so α is not
+#   the same for both. And our messages are started from Python.
 #
-# On a real network the first two matter less, and other traffic more. A model is good if it tells you which
-# algorithm to take, and from which size on. Does it, here?
+# On a real network the first two matter less, and other traffic more. A model is good if it tells you which algorithm
+# to use, and from which size on. Does this one?
 #
-# **Try:** `fit([*COLOURS])`, without the adding: what becomes of β and γ? Then `fit(measured, shortest=256_000)`: by
-# how much do the three change, and are the long vectors met better?
+# **Try:** `fit([*COLOURS])`, without the addition: what becomes of β and γ? Then `fit(measured, shortest=256_000)`:
+# by how much do the three change, and do the lines fit the long vectors better?
 #
 # ## 7 Memory instead of messages
 #
 # Ranks on one computer could look into each other's memory. Then why copy a vector into a message, and out of it
-# again? MPI lets processes allocate memory together, a **window** (共享内存窗口), in which each has a vector, and each
-# can read and write all. Then rank *r* adds up part *r* of all vectors, and writes the sum into each of them. This is
-# all:
+# again? MPI lets processes allocate memory together, a **window** (共享内存窗口), in which each process has a vector,
+# and every process can read and write all vectors. Then rank *r* adds up part *r* of all vectors, and writes the sum
+# into each of them. This is the whole code:
 
 # %%
 print(inspect.getsource(SharedVectors.all_reduce))
@@ -680,7 +689,7 @@ print(inspect.getsource(SharedVectors._add_up))
 print(inspect.getsource(SharedVectors.meet))
 
 # %% [markdown]
-# (It goes by blocks of 256 KiB, so that a sum is still in the cache when the other vectors get it.)
+# (It works in blocks of 256 KiB, so that a sum is still in the cache when it is written into the other vectors.)
 #
 # **Predict:** what would go wrong without the first of the two `meet`, and what without the second?
 #
@@ -688,17 +697,17 @@ print(inspect.getsource(SharedVectors.meet))
 # the message tells the receiver that the chunk is ready. Here no rank sends. Every rank only reads, and has to know by
 # other means that what it reads is finished:
 #
-# - the *first* barrier says: all vectors are complete. Without it a sum may have old numbers of a rank that is late;
-# - the *second* one says: all sums are complete. Without it a rank continues with a part that has not been added up
-#   yet.
+# - the *first* barrier says: all vectors are complete. Without it a sum may contain old numbers from a late rank;
+# - the *second* one says: all sums are complete. Without it a rank may continue with a part that has not been added
+#   up yet.
 #
-# A barrier (栅栏) is a collective, too, the one that moves no bytes: no rank leaves it before all have entered. So
-# there is nothing for the checker to check, no chunk is sent, and our cost model has no say. What it costs are two
-# barriers, and what the memory takes to give each number once and to take the sums.
+# A barrier (栅栏) is a collective, too, the one that moves no bytes: no rank leaves it before all have entered. So the
+# checker has nothing to check: no chunk is sent, and our cost model does not apply. The cost is two barriers, and the
+# memory's time to read each number once and to write the sums.
 #
-# The scenarios' `shared-memory` copies a vector into the window and the sum out. *In place* is for those whose
-# vectors live in the window anyway. To compare by is the **bus bandwidth**: n/t, times 2(P − 1)/P. It is what each
-# rank's link would have to carry if it were a ring, and makes runs with different numbers of ranks comparable.
+# The scenarios' `shared-memory` copies a vector into the window and the sum out. *In place* is for programs whose
+# vectors lie in the window anyway. We compare the **bus bandwidth**: n/t, times 2(P − 1)/P. It is what each rank's
+# link would have to carry if the algorithm were a ring, so runs with different numbers of ranks can be compared.
 
 # %%
 # %%mpi -n 4
@@ -747,13 +756,13 @@ ax.legend(frameon=False, loc="center left", bbox_to_anchor=(1, 0.5))
 figure.tight_layout()
 
 # %% [markdown]
-# Higher is better. How much do the two copies cost that *in place* does without? Is there a size from which on it goes
-# down, because the vectors of all ranks no longer fit into the cache together? (MPI's own takes a vector wherever it
+# Higher is better. How much do the two copies cost that *in place* does without? Is there a size above which it
+# falls, because the vectors of all ranks together no longer fit into the cache? (MPI's own takes a vector wherever it
 # lies, as the ring and `shared-memory` do.)
 #
-# **Try:** run the measurement twice. What does not come back was something else that your computer did. Then add 4 KB
-# and 64 KB, in milliseconds. What do two barriers cost, compared with the rounds of doubling?
-# (`shared_memory.py` does without the second one for short vectors. How can that be right?)
+# **Try:** run the measurement twice. Whatever does not appear again had another cause on your computer. Then add 4 KB
+# and 64 KB, in milliseconds. What do two barriers cost, compared with the rounds of doubling? (`shared_memory.py`
+# does without the second barrier for short vectors. How can that be right?)
 #
 # ## What you have seen
 #
@@ -770,13 +779,14 @@ figure.tight_layout()
 #
 # - Broadcast, reduce, scatter and gather take lg P rounds by a tree; an all-reduce is a reduce and a broadcast, or a
 #   reduce-scatter and an all-gather.
-# - Which one is best depends on size, P and the wires. α, β and γ say where the borders are; whether they are right
-#   says only a measurement.
+# - Which one is best depends on size, P and the wires. α, β and γ say where the borders are; only a measurement shows
+#   whether they are right.
 #
 # ## What to try
 #
 # 1. `farandole draw halving-doubling -n 8`, or any of `farandole draw`; with `--out moving.gif` it moves. Its
-#    last line is the cost: what would 1 MB take on the cluster of section 3? And by `farandole draw hierarchical -n 8`?
+#    last line is the cost: what would 1 MB take on the cluster of section 3? And with
+#    `farandole draw hierarchical -n 8`?
 # 2. `farandole bench allreduce`: all of ours beside MPI, Horovod and Gloo, up to 64 MB; with `--picture all.png` drawn
 #    as in section 6. And with `-n 2`?
 # 3. Train with another one: `farandole run sync_sgd -n 4 --collective doubling`, then `shared-memory` and `mpi`.

@@ -21,10 +21,10 @@
 # A step of synchronous SGD, as `03_synchronous_sgd` has it, does one thing after the other: forward, backward, the
 # all-reduce, the update. Document 002 adds the times up, $C = T_\text{comm} + T_\text{comp}$. But the sum holds only if
 # nothing is done at the same time (erratum 002.2). With perfect **overlap** (计算与通信重叠) a step takes the *larger*
-# of the two, and real ones lie between. How far one gets, and what it depends on, is what this notebook is about.
+# of the two, and real steps lie between. This notebook shows how much overlap gains, and what that depends on.
 #
-# It is also the story of an argument in document 001's program, `DDP(model, delay_allreduce=True)`. It turns off what
-# is shown here. Section 9 comes back to it.
+# Document 001's program has an argument, `DDP(model, delay_allreduce=True)`, that turns overlap off. Section 9 comes
+# back to it.
 
 # %%
 # %load_ext farandole
@@ -58,8 +58,7 @@ plt.rcParams["figure.dpi"] = 100
 # ## 1 The last layer comes first
 #
 # Backward is the chain rule, and the chain begins at the loss. So it computes the gradient of the *last* layer, then of
-# the one before, and when it has come to the first layer it is done. Each parameter can tell us when its gradient is
-# there, by a hook.
+# the one before, and it ends with the first layer. A hook on each parameter tells us when its gradient is there.
 #
 # **Predict:** in which order do four layers report? When the last one has, will anything that is still to be computed
 # change its gradient?
@@ -83,11 +82,11 @@ print("each parameter has reported once:", sorted(reported) == sorted(layers))
 my_order.compare([*dict.fromkeys(layers[name] for name in reported)])
 
 # %% [markdown]
-# Nothing will: layer 3's gradient is final while those of three layers are still to come. It could go.
+# Nothing will: layer 3's gradient is final while those of three layers are still to come. It could be sent now.
 #
-# One message for each parameter would be many. So several parameters share a **bucket** (梯度桶), and a bucket goes
-# when all of it is there. Buckets are cut from the end, in the order in which backward fills them; a parameter that is
-# larger than a bucket gets a separate one.
+# One message for each parameter would be too many. So several parameters share a **bucket** (梯度桶), and a bucket is
+# sent when it is complete. Buckets are cut from the end, in the order in which backward fills them; a parameter that
+# is larger than a bucket gets a separate one.
 
 # %% tags=["nbval-check-output"]
 BUCKET_KB = 4300
@@ -114,8 +113,8 @@ ax.spines[["top", "right", "left"]].set_visible(False)
 figure.tight_layout()
 
 # %% [markdown]
-# Three buckets for eight parameters. The first one to go is the right one; the last layer, with its ten outputs, is the
-# thin strip at the far end.
+# Three buckets for eight parameters. The first to be sent is the rightmost; the last layer, with its ten outputs, is
+# the thin strip at the far end.
 #
 # ## 2 By hand
 #
@@ -185,16 +184,17 @@ if comm.rank == 0:
     print("after ten steps the same as in one process, to 1e-12:", bool(difference < 1e-12))
 
 # %% [markdown]
-# `Waitall` is that line. All that is between the first *begins* and it was free to do something else.
+# `Waitall` is that line. All code between the first *begins* and that line was free to do something else.
 #
-# That MPI really sends during those lines, this does not show. Begun is not done: some thread has to move the bytes,
-# and if no card does it, it is a processor. MPI, as we run it, moves them mostly when it is called. That is why our own
-# uses a thread.
+# This does not show that MPI really sends during those lines. A request that has begun is not complete: a network
+# card or a processor has to move the bytes. MPI, as we run it, moves them mostly when it is called. That is why our
+# own implementation uses a thread.
 #
 # ## 3 The real thing
 #
-# `OverlappedSGD` in `data_parallel/overlapped.py` hangs a hook on each parameter. Here is its step, the hook, and what
-# the hook hands to the thread. (`self.copies` moves buckets between a card and the host; on a CPU it does nothing.)
+# `OverlappedSGD` in `data_parallel/overlapped.py` registers a hook on each parameter. Here are its step, the hook,
+# and what the hook passes to the thread. (`self.copies` moves buckets between a card and the host; on a CPU it does
+# nothing.)
 
 # %%
 for part in (
@@ -208,19 +208,19 @@ for part in (
 # %% [markdown]
 # Four things in it are easy to get wrong:
 #
-# - **One order.** Two ranks that reduce different buckets at the same time add up nonsense, or wait for ever. So
-#   buckets go in one order on all ranks. One that is complete waits until those before it have gone.
-# - **What never comes.** A parameter that was not used gets no gradient, and no hook. After backward, everything that
-#   has not gone yet goes.
-# - **A thread, and one only,** so the second all-reduce begins when the first is done, on all ranks alike. It has a
-#   separate communicator: its messages cannot be confused with others.
+# - **One order.** Two ranks that reduce different buckets at the same time add up nonsense, or wait for ever. So all
+#   ranks reduce their buckets in the same order. A complete bucket waits for those before it.
+# - **Missing gradients.** A parameter that was not used gets no gradient, and its hook is not called. After backward,
+#   all remaining buckets are sent.
+# - **A thread, and one only,** so the second all-reduce begins when the first is done, on every rank. The thread has
+#   a separate communicator: its messages cannot be confused with others.
 # - **The weighted mean.** A rank's share is multiplied in *before* the sum, as in notebook 03.
 #
 # Without `--overlap`, `--bucket-kb` alone reduces the same buckets in the same order, but only when backward is over.
 # Two ranks train the model of section 1 in both ways, and with the gradient in one piece as in notebook 03.
 #
-# **Predict:** which of the three give the same parameters to the last bit? Which sends most bytes, and which most
-# messages?
+# **Predict:** which of the three give the same parameters to the last bit? Which sends the most bytes, and which the
+# most messages?
 
 # %%
 my_results = predict("different results of the three", ...)
@@ -247,14 +247,15 @@ messages = {name: run.summary.messages_sent[0] for name, run in runs.items()}
 my_most.compare("in buckets" if messages["overlapped"] > messages["in one piece"] else "in one piece")
 
 # %% [markdown]
-# Overlap changes *when* a bucket is added up, and nothing else. It is not another method, and not another result.
+# Overlap changes *when* a bucket is added up, and nothing else. The method and its result are the same.
 #
-# That the gradient in one piece gives the same bits too, is a property of two ranks: $a + b = b + a$. From three on a
-# ring adds each element in an order that depends on where in the vector it lies, and in a bucket that is elsewhere.
+# The gradient in one piece gives the same bits, too, but only with two ranks: $a + b = b + a$. With three or more, a
+# ring adds each element in an order that depends on its position in the vector, and in a bucket its position is
+# another.
 #
 # ## 4 What it looks like
 #
-# The record has a second line for each rank, a thin one below: what its thread did.
+# The timeline has a second, thin line below each rank's: what its thread did.
 
 # %%
 figure, axes = plt.subplots(2, 1, figsize=(9.5, 4.6))
@@ -292,12 +293,12 @@ print("after backward, steps that overlap:", sum(steps_that_overlap(runs["after 
 # %% [markdown]
 # ## 5 What is exposed
 #
-# What a step pays for communication is what is left after backward: the **exposed communication** (暴露的通信). That is
-# what the record's `comm_s` and `wait_s` hold, for only that is taken from the rank's own time. What the thread did
-# beside it is in the trace, step by step. What it did and is not exposed has been hidden.
+# A step pays only for the communication that is left after backward: the **exposed communication** (暴露的通信). The
+# record's `comm_s` and `wait_s` hold this part, because only this part takes the rank's own time. The trace has what
+# the thread did meanwhile, step by step. The part of it that is not exposed was hidden.
 #
-# We take the median of all steps and ranks, so that a moment in which the computer was busy otherwise does not count.
-# (If it was busy otherwise all the time, the rows cannot be compared. Then run the notebook again.)
+# We take the median of all steps and ranks, so that a moment in which the computer was busy with something else does
+# not count. (If it was busy all the time, the rows cannot be compared. Then run the notebook again.)
 
 
 # %%
@@ -329,13 +330,13 @@ show(runs)
 # last row: that is what overlap has hidden. Then compare its *compute* with that of the row above. If it has grown, you
 # see the price, and the last column says what is left of the gain.
 #
-# On a computer all of whose cores compute, this is how it has to be. Moving bytes and adding them up is *work*, and
-# the thread needs a core for it. Backward and the thread then take turns, and each becomes slower. What can be hidden
-# is *waiting*, not work. So let us make cores free. With `slow` a rank sleeps after each computation, as if the
-# computing were done elsewhere, on a card say, and its core had nothing to do meanwhile. Here all ranks do, twice
-# as long as they compute.
+# On a computer whose cores all compute, this is inevitable. Moving bytes and adding them up is *work*, and the thread
+# needs a core for it. Backward and the thread then take turns, and each becomes slower. What can be hidden is
+# *waiting*, not work. So let us free the cores. With `slow` a rank sleeps after each computation, as if the computing
+# were done elsewhere, say on a GPU, and its core were idle meanwhile. Here all ranks sleep twice as long as they
+# compute.
 #
-# **Predict:** how much less is exposed with overlap, now? And is the step as much shorter?
+# **Predict:** how much less is exposed with overlap now? And is the step shorter by as much?
 
 # %%
 my_exposed = predict("less is exposed with overlap", ..., "yes", "no")
@@ -366,20 +367,20 @@ print("different results in all five runs:", len(same))
 print("cores free, after backward, steps that overlap:", sum(steps_that_overlap(free["after backward, cores free"])))
 
 # %% [markdown]
-# Less is *exposed*: the two buckets that are complete early have gone by the time backward ends. What is left is the
-# last one, and the time until the slower of two sleepers wakes up. Whether the *step* is shorter, too, is another
+# Less is *exposed*: the two buckets that are complete early have been sent by the time backward ends. What is left is
+# the last bucket, and the wait for the rank that wakes up later. Whether the *step* is shorter, too, is another
 # question. What the thread takes from backward is still computing time, and each such millisecond counts three times
-# here, because a rank sleeps twice as long as it has computed. Only where moving bytes takes nothing from the thread
-# that computes, as with a card and a network that does its own copying, is what is hidden also what is gained. Section
-# 8 ends with something like it.
+# here, because a rank sleeps twice as long as it has computed. All hidden time is also gained only where moving bytes
+# takes nothing from the thread that computes, as with a GPU and a network that does its own copying. Section 8 ends
+# with a similar case.
 #
 # ## 6 How large a bucket?
 #
-# Large buckets are few messages, but the first one is late, and the last one, which is always exposed, is long. Small
-# ones begin early and leave little at the end, but there are many of them, and each has its α. We take a network of
-# eleven layers, and four sizes, from every parameter alone to all in one.
+# Large buckets mean few messages, but the first one starts late, and the last one, which is always exposed, is long.
+# Small buckets start early and leave little at the end, but there are many of them, and each costs its α. We take a
+# network of eleven layers and four sizes, from one bucket per parameter to one bucket for all.
 #
-# **Predict:** how many messages does each rank send in a step? Which size has least exposed?
+# **Predict:** how many messages does each rank send in a step? Which size exposes the least?
 
 # %%
 my_whole = predict("messages of a rank in a step, with buckets of 12 MB", ...)
@@ -420,14 +421,15 @@ figure.tight_layout()
 my_least.compare(list(by_size)[exposed.argmin()])
 
 # %% [markdown]
-# The bytes are the same in all four. On the left the thread is busy with many small all-reduces, and Python has to hand
-# over each of them. On the right all is exposed again, for the only bucket is complete when backward is over.
+# The bytes are the same in all four. On the left the thread is busy with many small all-reduces, and Python has to
+# start each of them. On the right everything is exposed again, because the only bucket is complete when backward is
+# over.
 #
-# `link_mbps` gives each rank a slow link, by sleeping (`runtime/links.py`); sixteen nodes with separate cores it cannot
-# give. What these would make of it we can compute. Here is backward on paper: the time for a parameter is proportional
-# to its length, a bucket's all-reduce takes what the α-β-γ model of `04_collectives` says for a ring, and one bucket is
-# reduced at a time. **All numbers are assumptions**: 16 nodes, 50 layers of half a million parameters, 100 MB in all,
-# 100 ms for backward, 10 µs until a message gets going.
+# `link_mbps` gives each rank a slow link, by sleeping (`runtime/links.py`), but it cannot provide sixteen nodes with
+# separate cores. For these we use a model: the time for a parameter is proportional to its length, a bucket's
+# all-reduce takes what the α-β-γ model of `04_collectives` says for a ring, and one bucket is reduced at a time.
+# **All numbers are assumptions**: 16 nodes, 50 layers of half a million parameters, 100 MB in all, 100 ms for
+# backward, 10 µs to start a message.
 #
 # **Predict:** how long does the all-reduce of 100 MB take at 10 Gbit/s, and at 100? Can it be hidden behind 100 ms?
 
@@ -488,8 +490,8 @@ figure.tight_layout()
 # %% [markdown]
 # Three regimes. On the fast network nearly everything can be hidden, if the buckets are neither so small that α counts
 # nor so large that the last one does. On the slow one communication takes longer than backward: overlap hides
-# backward's 100 ms behind it, at best, and what is left needs fewer bytes, or less often. And on the far left there are
-# so many messages that α alone takes longer than anything else.
+# backward's 100 ms behind it, at best, and only fewer bytes, or fewer all-reduces, help with the rest. And on the far
+# left there are so many messages that α alone takes longer than anything else.
 #
 # ## 7 Gradients that need no message
 #
@@ -512,8 +514,7 @@ for name in window:
     print(f"{name:23} sends {runs[name].summary.bytes_sent} bytes; the same parameters as by messages: {same}")
 
 # %% [markdown]
-# There is less to hide, for there is less work. A barrier, though, is nothing but waiting, and waiting is what overlap
-# is good at.
+# There is less to hide, for there is less work. But a barrier is pure waiting, and waiting is what overlap can hide.
 #
 # ## 8 A language model
 #
@@ -556,15 +557,15 @@ print("the same parameters, to the bit:", after.summary.params_sha256 == overlap
 print("after backward, steps that overlap:", sum(steps_that_overlap(after)))
 
 # %% [markdown]
-# A transformer computes long for every byte of its gradient: each parameter is used once for every character. There is
-# little to gain, because there was little to pay. Overlap is worth most where the gradient is long and computing it is
-# short: perceptrons, small batches, fast cards, slow networks.
+# A transformer computes for a long time per byte of its gradient: each parameter is used once for every character.
+# There is little to gain, because there was little to pay. Overlap is worth most where the gradient is long and
+# computing it is short: perceptrons, small batches, fast cards, slow networks.
 #
-# A slow network can be had: `link_mbps` gives each rank its own link, by sleeping. A thread that sleeps takes no core
-# from backward, so this is waiting and no work. And the layer whose gradient comes last, the table, is small, so that
-# nearly all of the gradient may leave before it. The same model, twice as deep, at 400 Mbit/s:
+# A slow network can be injected: `link_mbps` gives each rank its own link, by sleeping. A thread that sleeps takes no
+# core from backward, so this is waiting, not work. And the layer whose gradient comes last, the table, is small, so
+# that nearly all of the gradient may leave before it. The same model, twice as deep, at 400 Mbit/s:
 #
-# **Predict:** is the *step* shorter with overlap, now? How long must it be at least?
+# **Predict:** is the *step* shorter with overlap now? How long must it be at least?
 
 # %%
 my_shorter = predict("the step is shorter with overlap", ..., "yes", "no")
@@ -592,15 +593,16 @@ my_shorter.compare(
 print("different results with a slow link:", len({tuple(run.summary.params_sha256) for run in slowly.values()}))
 
 # %% [markdown]
-# Now it is: what is exposed is what the last buckets take, and compute has grown by little. Yet no step is shorter than
-# the longer of the two. At 40 Mbit/s the links alone would take ten times as long, and overlap would hide no more than
-# backward lasts.
+# Now it is: only the last buckets are exposed, and computing takes little longer. Yet no step is shorter than the
+# longer of the two. At 40 Mbit/s the links alone would take ten times as long, and overlap could hide no more than
+# the time of backward.
 #
 # ## 9 delay_allreduce
 #
 # Document 001's program wraps its model as `DDP(model, delay_allreduce=True)`. The name is taken from apex, an older
 # library of NVIDIA's, and means: wait until backward is over, then reduce everything. It is our `--bucket-kb` without
-# `--overlap`. The program imports its DDP from apex; today people use torch's own. Does that know the argument?
+# `--overlap`. The program imports its DDP from apex; today people use torch's own. Does torch's DDP accept the
+# argument?
 
 # %% tags=["nbval-check-output"]
 from torch.nn.parallel import DistributedDataParallel
@@ -610,19 +612,19 @@ for argument in ("delay_allreduce", "bucket_cap_mb", "find_unused_parameters"):
     print(f"{argument:24}{'an argument of torch DDP' if argument in known else 'unknown to it'}")
 
 # %% [markdown]
-# It would raise a TypeError (erratum 001.20). Torch's always overlaps; how large its buckets are is `bucket_cap_mb`,
-# and what to do about gradients that never come, `find_unused_parameters`.
+# It would raise a TypeError (erratum 001.20). Torch's DDP always overlaps; `bucket_cap_mb` sets the size of its
+# buckets, and `find_unused_parameters` handles gradients that never come.
 #
 # Why delay at all, then? Because it is simple. A gradient that is reduced during backward must not change afterwards:
 # no second backward pass may add to it, as with micro-batches or with a layer used twice by separate passes, and no
-# clipping may need the whole gradient's norm before the sum is there. With a delay all that goes without thinking, and
-# on computers such as the one these cells ran on it costs little.
+# clipping may need the whole gradient's norm before the sum is there. With a delay none of this needs care, and on a
+# computer like the one that ran these cells it costs little.
 #
 # ## What you have seen
 #
-# - Backward has the last layer's gradient first, and it is final long before the first layer's. It can go.
-# - Buckets, in one order on all ranks, each as soon as it is complete; whatever is left after backward; wait; update.
-#   The result is that of reducing after backward, to the bit.
+# - Backward has the last layer's gradient first, and it is final long before the first layer's. It can be sent.
+# - Buckets, in one order on all ranks, each sent as soon as it is complete; the rest after backward; then wait, and
+#   update. The result is that of reducing after backward, to the bit.
 # - A step pays for what is exposed: the last bucket at least, and more if communication takes longer than backward.
 # - Buckets too small cost α each; too large, they are exposed.
 # - What is hidden is waiting. Where every core computes already, moving bytes takes from backward what overlap gives;

@@ -16,16 +16,16 @@
 # %% [markdown]
 # # 06 · Local SGD and averaging
 #
-# **Question:** how often must the ranks talk?
+# **Question:** how often must the ranks communicate?
 #
 # In synchronous SGD they communicate in every step, and their copies never differ. **Local SGD** (局部SGD) lets each
-# rank take H steps by itself, its **period**, and only then are the parameters averaged (模型平均). Document 000 has
-# the rule, for a rank's parameters w and the mean w' of all ranks':
+# rank take H steps alone, its **period**; only then do the ranks average their parameters (模型平均). Document 000
+# has the rule, for a rank's parameters w and the mean w' over all ranks:
 #
 # $$ w \leftarrow (1-\alpha)\,w + \alpha\,w' $$
 #
-# The document forms w' of *gradients*, which cannot be meant (erratum 000.15; section 1 shows it). With parameters it
-# is a good method, with two knobs: H, how often, and α, how far.
+# The document takes w' as a mean of *gradients*, which cannot be meant (erratum 000.15; section 1 shows why). With
+# parameters it is a good method, with two settings: H, how often, and α, how far.
 
 # %%
 # %load_ext farandole
@@ -50,12 +50,12 @@ plt.rcParams["figure.dpi"] = 100
 # %% [markdown]
 # ## 1 The rule by hand
 #
-# One parameter, four ranks, and each wants something else: rank *r* has the loss $\frac12(w-a_r)^2$, with *a* = 0, 2, 4
-# and 10. Together they want the mean, 4. All begin at 0, take two local steps, and then move half the way to their
-# mean.
+# One parameter, four ranks, and each has another goal: rank *r* has the loss $\frac12(w-a_r)^2$, with *a* = 0, 2, 4
+# and 10. The sum of the losses is lowest at the mean, 4. All ranks begin at 0, take two local steps, and then move
+# half the way to their mean.
 #
 # **Predict:** what does moving to the mean do to the mean? And what does the last line print, where the rule is taken
-# by the letter: a mean of gradients, at a minimum where they are all 0?
+# literally: a mean of gradients, at a minimum where they are all 0?
 
 # %%
 my_change = predict("moving to the mean changes the mean", ..., "yes", "no")
@@ -107,7 +107,7 @@ my_letter.compare(0.5)
 
 # %% [markdown]
 # Moving to the mean keeps the mean, whatever α is; it only draws the ranks together. In between they **drift** apart
-# (漂移), each to its own goal. By the letter, a model that is perfect would shrink to zero.
+# (漂移), each to its own goal. Taken literally, the rule would shrink a perfect model to zero.
 #
 # ## 2 A period of one
 #
@@ -133,15 +133,15 @@ my_bytes.compare(runs[1].summary.bytes_sent == synchronous.summary.bytes_sent)
 my_bits.compare(runs[1].summary.params_sha256 == synchronous.summary.params_sha256)
 
 # %% [markdown]
-# The same method, up to rounding: a sum of gradients is rounded otherwise than a sum of parameters, and training
-# enlarges that (notebook `03_synchronous_sgd`, section 4).
+# The same method, up to rounding: a sum of gradients is rounded differently from a sum of parameters, and training
+# amplifies that (notebook `03_synchronous_sgd`, section 4).
 #
 # ## 3 How far do they drift?
 #
 # Now a real network, and the class that the scenario uses. Just before each average we measure the distance of the
-# ranks' parameters from their mean: the root of the mean over the ranks of $\lVert w_r-\bar w\rVert^2$. Twice, with the
-# same images: once dealt out at random, so that all shards look **alike**; once sorted by digit, so that they are
-# **unlike**, and rank 0 never sees a nine.
+# ranks' parameters from their mean: the root of the mean over the ranks of $\lVert w_r-\bar w\rVert^2$. We do so
+# twice, with the same images: once dealt out at random, so that all shards look **alike**, and once sorted by digit,
+# so that they are **unlike**, and rank 0 never sees a nine.
 #
 # **Predict:** with four times the period, by about what factor does the drift grow? Which shards drift more?
 
@@ -185,7 +185,7 @@ with World.start(RunOptions()) as world:
             average = local.average
 
             def measured(alpha, local=local, average=average, distances=distances):
-                """What `average` does, and before it a look at how far all are from their mean."""
+                """Do what `average` does, and first measure how far all ranks are from their mean."""
                 own = local.flat.values_np.astype(np.float64)
                 mean = own.copy()
                 world.control.Allreduce(MPI.IN_PLACE, mean)
@@ -232,15 +232,15 @@ my_factor.compare(np.mean(alike[1:] / alike[:-1]), within=0.25)
 my_shards.compare(max(told["drift"], key=lambda name: told["drift"][name][-1]))
 
 # %% [markdown]
-# If all went straight in different directions the distance would grow like H; if they wandered about at random, like
-# $\sqrt H$. Compare the slopes. Ranks with the same sort of data are pulled the same way and differ by the noise of
-# their batches; ranks with different digits pull in different directions.
+# If all ranks moved straight in different directions, the distance would grow like H; if they moved at random, like
+# $\sqrt H$. Compare the slopes. Ranks with the same kind of data move the same way and differ by the noise of their
+# batches; ranks with different digits move in different directions.
 #
 # ## 4 Where the mean of unlike shards goes
 #
 # Does drift average out? In section 1 it did, because all losses were equally curved. Let rank *r* have the loss
-# $\frac12 c_r(w-a_r)^2$. Then H steps bring its w nearer to $a_r$ by the factor $q_r=(1-\eta c_r)^H$, and the place
-# where the averages come to rest, whatever the number of steps, is
+# $\frac12 c_r(w-a_r)^2$. Then H steps multiply its distance from $a_r$ by $q_r=(1-\eta c_r)^H$, and the averages
+# converge to
 #
 # $$ w^* = \frac{\sum_r (1-q_r)\,a_r}{\sum_r (1-q_r)} \quad\text{instead of}\quad \frac{\sum_r c_r\,a_r}{\sum_r c_r} $$
 #
@@ -266,15 +266,15 @@ my_period.compare(1)
 my_rest.compare(w[0], within=1e-4)
 
 # %% [markdown]
-# With H = 1 it is the minimum. With a long period each rank reaches its own goal and forgets how much it mattered to
-# it: the result is the plain mean of the goals. So with unlike shards a long period is not only slow, it finds
-# *something else*. A smaller learning rate helps, and so do shards that are shuffled.
+# With H = 1 it is the minimum. With a long period each rank reaches its own goal, however weak its loss is: the
+# result is the plain mean of the goals. So with unlike shards a long period is not only slow, it also finds *another
+# point*. A smaller learning rate helps, and so do shards that are shuffled.
 #
 # ## 5 What is saved
 #
-# An average is one all-reduce of all parameters, as many bytes as a gradient has; there is one every H steps.
+# An average is one all-reduce of all parameters, with as many bytes as a gradient, once every H steps.
 #
-# **Predict:** how many all-reduces do 128 steps have with H = 16? And if the ranks talk only once?
+# **Predict:** how many all-reduces do 128 steps have with H = 16? And if the ranks communicate only once?
 
 # %%
 my_sixteen = predict("all-reduces with H = 16", ...)
@@ -295,8 +295,9 @@ my_sixteen.compare(runs[16].summary.messages_sent[0] // 6)
 my_once.compare(once.summary.messages_sent[0] // 6)
 
 # %% [markdown]
-# Bytes and messages go down by exactly H, which divides the number of steps here. What is paid for it? The same runs by
-# step and by the clock; they are one run each, so half a percent of accuracy means nothing:
+# Bytes and messages go down by exactly H, which divides the number of steps here. What does that cost? The next cell
+# shows the same runs by step and by the clock. Each setting has one run only, so half a percent of accuracy means
+# nothing:
 
 
 # %%
@@ -317,8 +318,8 @@ compare({f"H = {period}": run for period, run in runs.items()} | {"once": once})
 # over the ranks. It says nothing about the average, which is the result. The accuracies are those of the average after
 # the last step.
 #
-# On the right the time that went into talking and waiting is gone. How much it was depends on the machine: here
-# messages pass through memory; over a slow network it is most of the time, and H is worth more.
+# On the right the time for communicating and waiting is gone. How much that is depends on the machine: here messages
+# pass through memory. Over a slow network it is most of the time, and a long period gains more.
 #
 # ## 6 Once, and not at first
 #
@@ -338,7 +339,8 @@ print("averages of post-local:", late.summary.messages_sent[0] // 6)
 # %% [markdown]
 # ## 7 How far to the mean
 #
-# With α below 1 the ranks keep a part of their difference. Drift is not removed at an average but multiplied by 1 − α.
+# With α below 1 the ranks keep a part of their difference. An average does not remove the drift but multiplies it by
+# 1 − α.
 #
 # **Predict:** is less agreement cheaper? (Count what is sent.)
 
@@ -356,14 +358,14 @@ my_cheaper.compare(alphas[0.1].summary.messages_sent[0] < alphas[1.0].summary.me
 compare({f"alpha = {alpha}": run for alpha, run in alphas.items()})
 
 # %% [markdown]
-# Not cheaper at all: the same all-reduces, and one more at the very end, which goes the whole way. A small α lets
-# the ranks explore apart; elastic averaging (Zhang et al. 2015) is built on that.
+# Not cheaper at all: the same all-reduces, and one more at the very end, with α = 1. A small α lets the ranks explore
+# apart; elastic averaging (Zhang et al. 2015) is built on that.
 #
 # ## 8 Unequal shares
 #
-# A rank with more samples has seen more, and its parameters weigh more: $w'=\sum_r \frac{n_r}{n} w_r$, with $n_r$
-# counted since the last average. With shares of 3 : 3 : 3 : 1 and a period of 1 this must again be synchronous SGD,
-# which weights its gradients alike (notebook 03, section 6).
+# A rank with more samples has learned from more, so its parameters have more weight: $w'=\sum_r \frac{n_r}{n} w_r$,
+# with $n_r$ counted since the last average. With shares of 3 : 3 : 3 : 1 and a period of 1 this must again be
+# synchronous SGD, which weights its gradients in the same way (notebook 03, section 6).
 
 # %% tags=["nbval-check-output"]
 unequal = {**recipe, "steps": 10, "capabilities": (3, 3, 3, 1)}
@@ -412,8 +414,8 @@ my_mean.compare(1 + 2 + 3 + 4)
 my_variance.compare(0.6**2 / 3 * (1 + 4 + 9 + 16), within=0.05)
 
 # %% [markdown]
-# Nothing is gained for it (erratum 001.3): the factor is the same for all elements of a rank's gradient, so it even
-# changes whose samples count how much. What it does to training:
+# Nothing is gained by it (erratum 001.3). The factor is the same for all elements of a rank's gradient, so it even
+# changes how much each rank's samples count. Its effect on training:
 
 # %%
 noisy = {f"s = {s}": launch("sync_sgd", 4, **recipe, random_factors=s, out=folder / f"factors-{s}") for s in (0.5, 1.0)}
@@ -425,12 +427,13 @@ for name, run in noisy.items():
 
 # %% [markdown]
 # The loss moves away from that without factors, with s = 1 about twice as far as with s = 0.5; in the end the
-# accuracies are alike. That is all one can say for random factors: on an easy problem they do no great harm.
+# accuracies are alike. So the best that can be said for random factors is that they do no great harm on an easy
+# problem.
 #
 # ## 10 A language model
 #
-# The same knob on another problem: a small transformer that learns to continue English prose, character by character,
-# on two ranks.
+# The same setting on another problem: a small transformer that learns to continue English prose, character by
+# character, on two ranks.
 
 # %%
 text = {"data": "pydoc", "model": "transformer", "hidden": 32, "steps": 40, "batch": 16, "lr": 0.3}
@@ -438,21 +441,21 @@ language = {f"H = {h}": launch("local_sgd", 2, **text, period=h, out=folder / f"
 compare(language)
 
 # %% [markdown]
-# Accuracy is here the share of characters guessed right; one run each, again, so a percent is no trend. Compare H = 1
-# and H = 40 as above: fewer messages by a factor of 40, and at what price?
+# Here accuracy is the share of characters predicted correctly. Again there is one run each, so a difference of one
+# percent means nothing. Compare H = 1 and H = 40 as above: fewer messages by a factor of 40, and at what price?
 #
 # ## What you have seen
 #
 # - Local SGD averages *parameters*, every H steps. With H = 1 and α = 1 it is synchronous SGD, to rounding.
 # - Bytes and messages fall by H. α saves nothing, and costs one more all-reduce at the end.
 # - Between averages the ranks drift, the more the longer the period and the less their shards have in common.
-# - With unlike shards a long period comes to rest at another place than the minimum.
+# - With unlike shards a long period converges to another point than the minimum.
 # - One average at the end is MapReduce SGD; synchronous first and local later is post-local SGD.
 # - Random factors keep the mean and add variance, $\frac{s^2}{3}\sum_r x_r^2$.
 #
 # ## What to try
 #
-# 1. In section 1 set `ALPHA = 1`, then `PERIOD = 4`. Where is the mean after step 4, each time, and why?
+# 1. In section 1 set `ALPHA = 1`, then `PERIOD = 4`. Where is the mean after step 4 in each case, and why?
 # 2. In section 4 halve the rate and double the period. Does $w^*$ move? Which combination of the two decides?
 # 3. Section 3 with a learning rate of 0.02. What happens to drift and accuracy of the unlike shards?
 # 4. `slow="rank=3,factor=3"` with periods 1 and 16: which ranks wait, and how long? Does local SGD cure a straggler?

@@ -16,12 +16,12 @@
 # %% [markdown]
 # # 07 · Mixed precision, and the craft of training
 #
-# **Question:** the ranks have a gradient, and they have its sum. What else does a training need?
+# **Question:** the ranks have their gradients, and the sum. What else does training need?
 #
-# Document 001 has a list of it: half precision, weight decay, a learning rate that is adapted, metrics that are
-# gathered beside the training, evaluation on all ranks, a model saved so that it can be used, hyper-parameters found by
-# trying. Each is a small thing. Nearly each has a place where "on several ranks" makes a difference, and at most of
-# these places the document is not quite right (errata 001.13 to 001.16).
+# Document 001 lists it: half precision, weight decay, an adapted learning rate, metrics gathered during training,
+# evaluation on all ranks, a model saved for use, and hyper-parameters found by search. Each is a small subject.
+# Nearly all of them work differently on several ranks, and most of these differences the document does not get quite
+# right (errata 001.13 to 001.16).
 
 # %%
 # %load_ext farandole
@@ -68,7 +68,7 @@ torch.set_num_threads(1)
 
 
 def tidy(*axes):
-    """Take away what is not needed to read a picture."""
+    """Remove what is not needed to read a picture."""
     for ax in axes:
         ax.spines[["top", "right"]].set_visible(False)
         ax.legend(frameon=False, fontsize=9)
@@ -83,7 +83,7 @@ def tidy(*axes):
 # bits for the exponent and 10 for the digits after the first; **bfloat16** has 8 and 7: the exponents of float32, and
 # the fewest digits of all.
 #
-# **Predict:** what becomes of 70,000, of one part in a hundred million, of 1 + 2⁻¹² and of 2,049 in each of them?
+# **Predict:** what do 70,000, 10⁻⁸, 1 + 2⁻¹² and 2,049 become in each of them?
 
 # %%
 my_large = predict("70,000 in float16", ..., "finite", "infinite")
@@ -106,9 +106,9 @@ my_tiny.compare(torch.tensor(1e-8).half().item())
 my_odd.compare(torch.tensor(2049.0).bfloat16().item())
 
 # %% [markdown]
-# Three kinds of loss. What is too large becomes infinite (**overflow**, 溢出), what is too small becomes 0
-# (**underflow**, 下溢), and what is in between loses digits. float16 suffers from the first two, bfloat16 from the
-# third. In a picture: how far from a number, at worst, is the nearest one that can be held?
+# Three kinds of error occur. A number that is too large becomes infinite (**overflow**, 溢出), one that is too small
+# becomes 0 (**underflow**, 下溢), and one in between loses digits. float16 suffers from the first two, bfloat16 from
+# the third. The picture shows how far, at worst, a number is from the nearest one that the type can hold.
 
 # %%
 exponents = np.linspace(-45, 40, 1200)
@@ -123,25 +123,25 @@ ax.set(xlabel="the number is 2 to the power of …", ylabel="relative error, at 
 tidy(ax)
 
 # %% [markdown]
-# float16 is precise in a window, and outside it there is nothing: at the left everything is rounded to 0 (an error of
-# 1), at the right the line ends, at 65,504. Is a gradient in the window?
+# float16 is precise in a window and holds nothing outside it: at the left everything is rounded to 0 (an error of 1),
+# at the right the line ends, at 65,504. Is a gradient in the window?
 #
 # ## 2 Gradients that are too small
 #
 # We take two real models that have learned for a while: a perceptron on digits and a small transformer on English
-# text, the two workloads of all chapters. `gradient` does what a step of mixed precision does: cast the parameters, run
-# forward and backward in 16 bits on a loss that was multiplied by `scale`, and divide by it, in float32.
+# text, the two workloads of all notebooks. `gradient` does what a step of mixed precision does: cast the parameters,
+# run forward and backward in 16 bits on a loss multiplied by `scale`, and divide the gradient by `scale` in float32.
 
 
 # %%
 @functools.cache
 def training(data):
-    """The training samples of a data set, which is read once."""
+    """Return the training samples of a data set, which is read once."""
     return datasets.split(datasets.load(data), seed=0).train
 
 
 def batches(data, batch):
-    """The batches of one process, without end: inputs and targets."""
+    """Yield the batches of one process without end: inputs and targets."""
     train = training(data)
     for rows in EpochSampler(len(train), steps_per_epoch(len(train), batch), seed=0, rank=0):
         yield torch.from_numpy(train[rows].inputs), torch.from_numpy(train[rows].targets)
@@ -149,12 +149,12 @@ def batches(data, batch):
 
 @functools.cache
 def copy_of(model, kind):
-    """A copy of `model` in another type, made once."""
+    """Return a copy of `model` in another type, made once."""
     return copy.deepcopy(model).to(kind)
 
 
 def gradient(model, kind, scale, batch):
-    """Of the mean loss over `batch`, as one vector of float32; and the loss."""
+    """Return the gradient of the mean loss over `batch`, as one vector of float32, and the loss."""
     inputs, targets = batch
     half = copy_of(model, kind)
     vector_to_parameters(parameters_to_vector(model.parameters()).to(kind), half.parameters())
@@ -165,7 +165,7 @@ def gradient(model, kind, scale, batch):
 
 
 def trained(model, steps, lr, data, batch):
-    """`model` after so many steps in float32, and the batch that would come next."""
+    """Return `model` after `steps` steps in float32, and the next batch."""
     flat, stream = FlatBuffers(model), batches(data, batch)
     for _ in range(steps):
         flat.zero_gradients()
@@ -186,7 +186,7 @@ exact = {name: gradient(model, torch.float32, 1, batch)[0] for name, (model, bat
 
 # %% [markdown]
 # **Predict:** which part of each gradient lies below float16's least number? And how far can the histogram be moved to
-# the right before its other end drops out?
+# the right before its upper end leaves float16's range?
 
 # %%
 scales = 2.0 ** np.arange(0, 29, 4)
@@ -213,13 +213,14 @@ for ax in axes[:, 0]:
     ax.legend(frameon=False, fontsize=8, loc="upper left", bbox_to_anchor=(0, 1.02))
 
 # %% [markdown]
-# A gradient spreads over thirty powers of two and more, and its lower end is outside. Multiplied by 2¹⁶ nearly all of
-# it is inside. That is what a **scaled loss** is for: multiply the loss, and the chain rule multiplies every gradient
-# by as much. Too large a scale, and the upper end becomes infinite, all at once and much worse.
+# A gradient spreads over thirty powers of two and more, and its lower end is outside the window. Multiplied by 2¹⁶
+# nearly all of it is inside. That is the purpose of a **scaled loss**: if the loss is multiplied by a factor, the
+# chain rule multiplies every gradient by the same factor. With too large a scale the upper end becomes infinite,
+# which is much worse.
 #
-# To be honest: what was lost here are the smallest elements, a few in a hundred at most, and it is the largest that
-# decide where a step goes. But that is luck. How large a gradient is depends on the unit in which the loss is counted.
-# Count it in millions (of 2²⁰), and take a learning rate a million times as large: that is *the same training*.
+# Only the smallest elements were lost here, a few in a hundred at most, and the largest ones decide the direction of
+# a step. But that is luck. The size of a gradient depends on the unit of the loss. Count the loss in units of 2²⁰,
+# and use a learning rate 2²⁰ times as large: that is *the same training*.
 #
 # **Predict:** is it the same in float32, to the bit? And in float16?
 
@@ -275,18 +276,18 @@ ax.set(xlabel="step", ylabel="training loss", ylim=(0, 5))
 tidy(ax)
 
 # %% [markdown]
-# A power of two changes the exponent and not one digit, so in float32 nothing happens at all. float16 knows only its
-# window: without a scale nearly nothing of the gradient is left. bfloat16 has the exponents of float32 and needs no
-# scale.
+# A power of two changes the exponent and no digit, so in float32 nothing changes at all. float16 has only its window:
+# without a scale nearly nothing of the gradient is left. bfloat16 has the exponents of float32 and needs no scale.
 #
 # **Try:** other units, for all three. At which does float16 begin to suffer?
 #
 # ## 3 Updates that are too small
 #
-# The second danger is elsewhere. An update is the gradient times a small learning rate, and it is added to a parameter
-# that is much larger. Section 1: 1 + 2⁻¹² is 1.
+# The second danger is in the update. It is the gradient times a small learning rate, added to a parameter that is
+# much larger. And section 1 has shown that 1 + 2⁻¹² can be 1.
 #
-# **Predict:** 4,096 times 2⁻¹² is 1. What do you get if you add it up one after the other, in each of the three kinds?
+# **Predict:** 4,096 times 2⁻¹² is 1. What do you get if you add these numbers to 1 one after another, in each of the
+# three types?
 
 # %%
 my_sums = predict("the sums in float32, float16 and bfloat16, as a list", ...)
@@ -300,8 +301,8 @@ for name, kind in KINDS.items():
 my_sums.compare([2, 1, 1])
 
 # %% [markdown]
-# So the parameters are remembered in float32, the **master copy** (主副本), and cast before each step. With a
-# perceptron and a small learning rate, as at the end of a schedule:
+# So the parameters are kept in float32, the **master copy** (主副本), and cast before each step. The next cell trains
+# a perceptron with a small learning rate, as at the end of a schedule:
 
 # %%
 kept = {
@@ -332,13 +333,13 @@ for name in ("float16", "bfloat16"):
     print(f"{name}: a parameter stays where it is in most steps:", kept[name, name][2] < 0.5)
 
 # %% [markdown]
-# bfloat16 suffers more, for it has fewer digits. Without a master copy nothing crashes and no number looks wrong; the
-# model just learns more slowly, or stops. Document 001 says that mixed precision *raises* the accuracy. It saves
+# bfloat16 suffers more, because it has fewer digits. Without a master copy nothing crashes and no number looks wrong;
+# the model just learns more slowly, or stops. Document 001 says that mixed precision *raises* the accuracy. It saves
 # memory and time, and with a scale and a master copy it *keeps* the accuracy (erratum 001.13).
 #
 # ## 4 On several ranks
 #
-# This is the step of `--precision`, and what it asks of the copy in 16 bits. What is new, compared with
+# This is the step of `--precision`, with the methods of the 16-bit copy that it calls. What is new, compared with
 # `03_synchronous_sgd`? And in what type are the gradients when they are added up over the ranks?
 
 # %%
@@ -346,9 +347,9 @@ for part in (MixedPrecisionSGD.step, HalfCopy.gradient, HalfCopy.accept):
     print(inspect.getsource(part))
 
 # %% [markdown]
-# In float32, and divided by the scale already: a sum of 16-bit numbers would lose digits once for each rank, and could
-# overflow where no rank's own part did. It costs twice the bytes. (Libraries offer both. On a fast network with many
-# ranks one may choose to send 16 bits, and add up in 32.)
+# In float32, and divided by the scale already: a sum of 16-bit numbers would lose digits once for each rank, and
+# could overflow where no single rank's part did. The price is twice the bytes. (Libraries offer both. Some send 16
+# bits and add in 32.)
 #
 # The language model, on two ranks, in all three precisions:
 
@@ -377,10 +378,10 @@ print("the same bytes sent by all three:", len({tuple(run.summary.bytes_sent) fo
 
 # %% [markdown]
 # Document 001 has *part* of the layers in half precision. Which should not be? A layer norm divides by a deviation,
-# which it finds from squares; a softmax divides by a sum of exponentials. `--float32-layers norms` leaves all norms in
-# float32 and converts at their borders, as torch's autocast does.
+# which it computes from squares; a softmax divides by a sum of exponentials. `--float32-layers norms` leaves all
+# norms in float32 and converts at their borders, as torch's autocast does.
 #
-# **Predict:** how many more bytes does the copy of our transformer take?
+# **Predict:** how many more bytes does the 16-bit copy of our transformer take then?
 
 # %%
 my_bytes = predict("bytes more for norms in float32", ...)
@@ -403,15 +404,14 @@ print("what travels is float32 for both:", {half.master.gradients_np.dtype.name 
 my_bytes.compare(copies[("norms",)].nbytes() - copies[()].nbytes())
 
 # %% [markdown]
-# Whether it is *faster* depends on the processor. One without units for 16 bits converts back and forth, and the column
-# of samples per second shows it; on a graphics card with such units, and a model large enough, it is the other way
-# round.
+# Whether it is *faster* depends on the processor. One without 16-bit units converts back and forth, and the column of
+# samples per second shows it. On a GPU with such units, and with a large enough model, 16 bits are faster.
 #
 # ## 5 Too large, on one rank
 #
-# A scale that is too large makes gradients infinite. Then the step must be left out, and the scale halved. But which
-# rank sees it? Each has other samples. If three of them took the step and one did not, the copies would be different
-# ever after. Must they ask each other?
+# A scale that is too large makes gradients infinite. Then the step must be skipped, and the scale halved. But which
+# rank detects it? Each has other samples. If three ranks took the step and one did not, their copies would differ
+# from then on. Do they need an extra message?
 #
 # **Predict:** rank 2 alone is given an image that overflows. Which ranks skip the step, and how many messages does it
 # cost?
@@ -465,13 +465,13 @@ my_skipping.compare([0, 1, 2, 3])
 my_messages.compare(0)
 
 # %% [markdown]
-# All do, without a word more than always. Infinity plus anything is infinite, or no number at all; so the *sum* tells
-# every rank. That works because the question "is it finite?" is asked after the all-reduce. Asked before, of the rank's
-# own part, three ranks would go on.
+# All ranks skip it, without any extra message. Infinity plus anything is infinite or not a number, so every rank sees
+# it in the *sum*. That works because each rank tests for finite values after the all-reduce. If it tested its own
+# part before, three ranks would take the step.
 #
 # And how is the right scale found? It need not be known. `LossScale` begins too high, halves at each overflow, and
-# tries the double after a while without one: 2000 steps, as in the paper. Here we are less patient, to see something,
-# and begin far too high.
+# doubles after a while without one: 2000 steps, as in the paper. Here the interval is shorter, so that something
+# happens, and the scale begins far too high.
 
 # %%
 scale, model, stream = (
@@ -497,25 +497,25 @@ tidy(ax)
 print(f"{scale.skipped} of 240 steps were left out")
 
 # %% [markdown]
-# It hangs just below the ceiling, and the ceiling moves: gradients become smaller as the model learns. An overflow
-# here is nothing to worry about, but the way in which the number is found.
+# The scale stays just below its upper limit, and the limit moves, because gradients become smaller as the model
+# learns. An overflow here is no error: it is how the scale is found.
 #
 # ## 6 Weight decay, of two kinds
 #
-# Document 001 wants the loss to get "the product of the squared norm of the weights". It is a *sum* (erratum 001.15):
-# the penalty $\frac\lambda2\lVert w\rVert^2$ is added to the loss, so λw is added to the gradient. That is **L2**. The
+# Document 001 adds to the loss "the product of the squared norm of the weights". It is a *sum* (erratum 001.15): the
+# penalty $\frac\lambda2\lVert w\rVert^2$ is added to the loss, so λw is added to the gradient. That is **L2**. The
 # other kind, **decoupled weight decay** (权重衰减), leaves the gradient alone and shrinks the parameters, by ηλ of
 # themselves in each step.
 #
-# To see them by themselves: 200 parameters, all 1 at first, and gradients that are pure noise, with nothing to learn.
-# The first parameters have tiny gradients, the last ones large.
+# To see both alone, we take 200 parameters, all 1 at first, and gradients that are pure noise, with nothing to learn.
+# The first parameters have tiny gradients, the last ones large gradients.
 #
 # **Predict:** what is left of each after 1,000 steps, by plain SGD and by Adam, with each kind?
 
 
 # %%
 def decayed(optimizer, lr, sizes, *, l2=0.0, decay=0.0, steps=1000):
-    """What is left of parameters that were 1, after steps with gradients of these sizes that go to and fro."""
+    """Return what is left of parameters that were 1 after steps with gradients of these sizes and alternating signs."""
     values, gradients = torch.ones(len(sizes)), torch.zeros(len(sizes))
     moves = optimizers.maker(optimizer, lr, l2, decay)(values, gradients)
     noise = torch.Generator().manual_seed(0)
@@ -556,24 +556,25 @@ expected = (1 - 0.01 * lam) ** 1000
 print("Adam, decoupled: all have decayed alike:", (left["adam", "decay"] - expected).abs().max().item() < 0.1)
 
 # %% [markdown]
-# For plain SGD the two are one, written in two ways. Adam divides every gradient by its usual size. The penalty's
-# gradient is in there, and is divided too: so L2 decays most what has the smallest gradients, and what has the largest
-# hardly at all. Decoupled, everything decays alike (Loshchilov & Hutter 2019; `--weight-decay`, and L2 is `--l2`).
+# For plain SGD the two kinds are the same method. Adam divides every gradient by its usual size. With L2 the
+# penalty's gradient is divided, too: the parameters with the smallest gradients decay most, and those with the
+# largest hardly at all. With decoupled decay all parameters decay equally (Loshchilov & Hutter 2019;
+# `--weight-decay`, and L2 is `--l2`).
 #
-# On several ranks there is a trap besides: either belongs *after* the all-reduce. A penalty that each rank adds to its
+# On several ranks there is one more trap: both belong *after* the all-reduce. A penalty that each rank adds to its
 # own gradient is counted P times in the sum.
 #
 # ## 7 A batch eight times as large
 #
 # Eight ranks, each with the batch that one process had: a step now uses 512 samples instead of 64, and there are eight
-# times fewer steps for the same samples. With the old learning rate each is as long as before. So the rate is made
-# eight times as large (**linear scaling**), and, since at the start so long a step is too long, it begins small
+# times fewer steps for the same samples. With the old learning rate each step is as long as before. So the rate is
+# made eight times as large (**linear scaling**). At the start such steps are too long, so the rate begins small
 # (**warm-up**, 预热). Goyal et al. (2017) trained ImageNet in an hour in this way.
 #
-# For all ways the same 32,768 images of handwritten digits, from two random starts each. (On 8 ranks it would be the
-# same training, as `03_synchronous_sgd` shows; here one process will do.)
+# All four settings use the same 32,768 images of handwritten digits, from two random starts each. (On 8 ranks it
+# would be the same training, as `03_synchronous_sgd` shows; here one process is enough.)
 #
-# **Predict:** the order of the four, by the loss at the end.
+# **Predict:** which order do the four have, by their loss at the end?
 
 # %%
 my_order = predict(
@@ -632,10 +633,11 @@ print("either way of scaling has caught up most of it:", all(means[name] < 0.8 f
 my_order.compare(sorted(means, key=means.get))
 
 # %% [markdown]
-# Scaling repairs most of it. The warm-up does not help here: it costs 16 short steps, and the peaks come anyway, only
-# later. It was found for deep networks, whose gradient changes most at the very start; two hidden layers hardly have
-# such a start. A transformer under Adam has. Adam's first steps all have full length, before it knows anything of a
-# gradient's usual size. The language model, with a rate that was meant for batches of 8 and now gets 64:
+# Scaling repairs most of it. The warm-up does not help here: it costs 16 short steps, and the peaks only come later.
+# It was found for deep networks, whose gradient changes most at the very start. Two hidden layers hardly have such a
+# phase, but a transformer under Adam has. Adam's first steps all have full length, before it has an estimate of a
+# gradient's usual size. The next cell trains the language model with a rate meant for batches of 8, scaled to batches
+# of 64:
 
 # %%
 text |= {"batch": 64, "lr_batch": 8, "lr": 0.005, "optimizer": "adam"}
@@ -651,9 +653,9 @@ tidy(ax)
 print(f"loss at the end: {at_the_end[0]:.2f} without a warm-up, {at_the_end[12]:.2f} with one")
 
 # %% [markdown]
-# Some layers have gradients that are long beside their parameters. **LARS** (You et al. 2017) gives each layer a
-# separate rate, 0.001·‖w‖/‖g‖ times the global one, which is therefore large. **LAMB** (2020) does so after Adam's
-# averages; the ε under Adam's root is a length, so for tiny gradients the unit still counts.
+# Some layers have gradients that are large compared with their parameters. **LARS** (You et al. 2017) gives each
+# layer a separate rate, 0.001·‖w‖/‖g‖ times the global one, which is therefore large. **LAMB** (2020) does so after
+# Adam's averages; the ε beside Adam's root has the unit of a gradient, so for tiny gradients the unit still matters.
 #
 # **Predict:** count the loss in another unit, 1,024 times as large. Which optimizers take the same steps?
 
@@ -690,14 +692,14 @@ for name in large_batch:
 my_unaffected.compare("lars")
 
 # %% [markdown]
-# So measure whether you need it. And scaling has a limit: a step cannot go farther than the gradient is a good guide,
-# however precisely a huge batch has measured it (section "What to try", 6).
+# So measure whether you need it. And scaling has a limit: a step must not go farther than the gradient is a good
+# approximation, however precise the gradient of a huge batch is (section "What to try", 6).
 #
-# `--lr-batch 64` says for which batch `--lr` was meant, `--warm-up 16` the rest. What comes after the warm-up may be a
-# **schedule**. Document 001 calls it an adaptive learning rate to "start large and lower it gradually"; adaptive is
-# what Adam does, a rate for each parameter (erratum 001.16). "plateau" lowers the rate to a tenth when the loss does
-# not fall any more. It has to be decided alike on all ranks, or the copies part. So it listens to the mean over all of
-# them, which they exchange every ten steps.
+# `--lr-batch 64` gives the batch for which `--lr` was meant, and `--warm-up 16` the steps of the warm-up. After the
+# warm-up the rate may follow a **schedule**. Document 001 calls it an adaptive learning rate to "start large and
+# lower it gradually"; adaptive is what Adam does, a rate for each parameter (erratum 001.16). "plateau" lowers the
+# rate to a tenth when the loss no longer falls. All ranks must decide the same, or their copies diverge. So the
+# schedule uses the mean loss over all ranks, which they exchange every ten steps.
 
 # %%
 high = {"data": "digits", "hidden": 64, "steps": 320, "lr": 0.6}
@@ -722,8 +724,8 @@ print("the copies of all ranks are equal:", len(set(runs["plateau"].summary.para
 # %% [markdown]
 # ### A batch that does not fit
 #
-# A step with 512 samples needs the activations of 512 samples, and a card may not have the memory. **Gradient
-# accumulation** (梯度累积) computes them in k **micro-batches**, one after the other: each backward pass adds to the
+# A step with 512 samples needs the activations of 512 samples, and a GPU may not have the memory. **Gradient
+# accumulation** (梯度累积) computes them in k **micro-batches**, one after another: each backward pass adds to the
 # gradient and frees its activations, and the ranks communicate after the last one. `--accumulate k` does so for every
 # data-parallel method.
 #
@@ -763,7 +765,7 @@ my_memory.compare(kept[1] / kept[8], within=0.05)
 my_gradient.compare(torch.allclose(gradients[8], gradients[1], atol=1e-6))
 
 # %% [markdown]
-# An eighth of the memory, for the same gradient. What the ranks send stays the same, too:
+# An eighth of the memory, for the same gradient. The ranks also send the same bytes:
 
 # %% tags=["nbval-check-output"]
 large = {"data": "digits", "batch": 512, "steps": 6, "optimizer": "momentum", "lr": 0.05}
@@ -775,20 +777,20 @@ close = np.allclose([line["loss"] for line in whole.metrics], [line["loss"] for 
 print("the same loss in each step:", close)
 
 # %% [markdown]
-# It is not the same for a model with BatchNorm, which normalises each micro-batch by itself. And ZeRO's stages 2 and 3
-# do send more: a rank that keeps only its part of the gradient has to reduce after every pass (notebook 27).
+# It is not the same for a model with BatchNorm, which normalises each micro-batch separately. And ZeRO's stages 2 and
+# 3 do send more: a rank that keeps only its part of the gradient has to reduce after every pass (notebook 27).
 #
 # ### A rate that is adapted
 #
 # Document 001 has a second rule: collect the gradients of past rounds, and lower the rate where the error is high
-# (动态调整学习率). What can be told from a gradient? Its length depends on the unit of the loss (section 2). But if
+# (动态调整学习率). What does a gradient tell? Its length depends on the unit of the loss (section 2). But if
 # successive mean gradients point the *same* way, steps could be longer; if they point back, steps overshoot.
-# `--adapt-lr-by gradients` decides by that, without a message, for the all-reduce has left the mean gradient with every
-# rank. `--adapt-lr` alone is Battiti's **bold driver**: up while the loss falls; where it rises, the steps are undone,
-# and the rate is halved.
+# `--adapt-lr-by gradients` decides by that. It needs no message, because after the all-reduce every rank has the mean
+# gradient. `--adapt-lr` alone is Battiti's **bold driver**: up while the loss falls; where it rises, the steps are
+# undone, and the rate is halved.
 #
-# **Predict:** each begins once with a rate that is ten times too low, and once with one at which nothing is learned.
-# Which of the trainings come to a good end?
+# **Predict:** each begins once with a rate that is ten times too low, and once with a rate at which nothing is
+# learned. Which of the training runs succeed?
 
 # %%
 my_learned = predict("trainings that come to a good end, of 6", ...)
@@ -796,7 +798,7 @@ my_learned = predict("trainings that come to a good end, of 6", ...)
 
 # %%
 def adapted(rule, rate, steps=400):
-    """The loss and the rate of each step of a perceptron on digits, its rate adapted every ten steps."""
+    """Return the loss and the rate of each step of a perceptron on digits, its rate adapted every ten steps."""
     torch.manual_seed(0)
     model, stream, losses, rates = mlp(datasets.shape("digits"), 10, 64, 2), batches("digits", 64), [], []
     flat = FlatBuffers(model)
@@ -837,14 +839,14 @@ for (rule, rate), (losses, rates) in adapted_runs.items():
 my_learned.compare(sum(float(np.mean(losses[-20:])) < 1.0 for losses, _ in adapted_runs.values()))
 
 # %% [markdown]
-# Both find a rate from either side. By gradients it goes on falling near the end, where little but noise is left of
-# them: successive ones then point back as often as not, and each time costs half. A schedule does that on purpose.
+# Both rules find a rate from either side. By gradients the rate goes on falling near the end, where the gradients are
+# mostly noise: half of them then point back, and each of these halves the rate. A schedule does that on purpose.
 #
 # ## 8 To measure without stopping
 #
-# Those exchanges cost something. In the picture of a training there is a small gap every ten steps: all ranks meet, add
-# up their losses and write them down. Document 001 has a thread do it, and calls it asynchronous update. Nothing is
-# updated asynchronously, only looked at (erratum 001.14); here it is called `--background-metrics`.
+# Those exchanges cost something. In the picture of a training run there is a small gap every ten steps: all ranks
+# meet, add up their losses and record them. Document 001 has a thread do this, and calls it asynchronous update.
+# Nothing is updated asynchronously, only read (erratum 001.14); here the option is called `--background-metrics`.
 #
 # **Predict:** which of these change: the losses in the record, the model, the time?
 
@@ -886,21 +888,22 @@ my_losses.compare(lines[0] != lines[1])
 my_model.compare(len(digests) > 1)
 
 # %% [markdown]
-# The gap becomes smaller, and does not vanish: the thread needs a core to look from, and with as many ranks as cores it
-# takes its time from the ranks that compute. Look at the seconds whether it was worth it here. On a cluster the two
-# small all-reduces wait for a network, and a waiting thread needs no core.
+# The gap becomes smaller but does not vanish: the thread needs a core, and with as many ranks as cores it takes its
+# time from the computing ranks. The seconds show whether it was worth it here. On a cluster the two small all-reduces
+# wait for a network, and a waiting thread needs no core.
 #
-# The numbers are the same, but they come later, and on each rank at another moment. So nothing may depend on them that
-# all must decide alike. That is why this does not go with "plateau", and says so.
+# The numbers are the same, but they come later, and on each rank at another moment. So no decision that must be the
+# same on all ranks may depend on them. That is why this option refuses to run with "plateau".
 #
 # **Try:** `launch("sync_sgd", ranks=2, background_metrics=True, lr_schedule="plateau")`.
 #
 # ## 9 How good is it? All ranks count
 #
-# A large test set takes time as well, and while one rank judges it the others wait. **Sharded evaluation**
-# (分布式评估): each judges its share. What is then added up: the accuracies, or the counts?
+# A large test set takes time as well, and while one rank evaluates it the others wait. In **sharded evaluation**
+# (分布式评估) each rank evaluates its share. What should they add up then: the accuracies, or the counts?
 #
-# **Predict:** 180 test images on 1 to 16 ranks. For which numbers is the mean of the ranks' accuracies the accuracy?
+# **Predict:** 180 test images on 1 to 16 ranks. For which numbers is the mean of the ranks' accuracies the right
+# accuracy?
 
 # %%
 my_numbers = predict("numbers of ranks, of 1, 2, 3, 4, 7, 8, 11 and 16, for which it is, as a list", ...)
@@ -925,9 +928,10 @@ for ranks, mean in means.items():
     print(f"{ranks} ranks: the mean of their accuracies {mean:.6f}, right is {alone:.6f}")
 
 # %% [markdown]
-# A mean of means weighs the samples of a small share more. Here the difference is negligible; with shares by
-# capability, or a last rank that got the remainder, it is one that sends people looking for the mistake in their model.
-# Counts are whole numbers, whose sum is the same in every order. On real ranks, with the model handed over by file:
+# A mean of means gives the samples of a small share more weight. Here the difference is negligible. With shares by
+# capability, or a last rank that has only the remainder, it is large enough to look like a mistake in the model.
+# Counts are whole numbers, whose sum is the same in every order. The next cell does it on real ranks, which read the
+# model from a file:
 
 # %%
 torch.save(model.state_dict(), folder / "perceptron.pt")
@@ -964,9 +968,9 @@ with World.start(RunOptions(wait_timeout=30)) as world:
 # %% [markdown]
 # ## 10 On a board
 #
-# Many engineers are used to look at **TensorBoard**. With `--tensorboard boards` a run writes its numbers into event
-# files, as well as into its own record, and `tensorboard --logdir boards` shows all runs of that folder. We read the
-# file back without a server.
+# Many engineers use **TensorBoard**. With `--tensorboard boards` a run writes its numbers into event files, as well
+# as into its own record, and `tensorboard --logdir boards` shows all runs of that folder. We read the file back
+# without a server.
 
 # %%
 craft = {"data": "digits", "hidden": 64, "steps": 60, "optimizer": "adam", "lr": 0.003, "weight_decay": 0.1}
@@ -995,16 +999,17 @@ for ax, name, colour in zip(axes, ("lr", "loss"), (ORANGE, BLUE), strict=True):
 figure.tight_layout()
 
 # %% [markdown]
-# That run used nearly all of this notebook at once: bfloat16, Adam with decoupled decay, a scaled rate that is warmed
-# up and falls along a cosine. And it has left something to take away.
+# That run used nearly all of this notebook at once: bfloat16, Adam with decoupled decay, a scaled rate with a warm-up
+# and a cosine schedule. And it has exported its model.
 #
 # ## 11 To be used elsewhere
 #
-# A checkpoint is for going on with the training, by the program that wrote it. To be *used*, a model should need
-# neither the optimizer's memory nor our code. Document 001 saves a TensorFlow SavedModel; here it is `--export`, by
+# A checkpoint is for resuming the training with the program that wrote it. A model in *use* should need neither the
+# optimizer's state nor our code. Document 001 saves a TensorFlow SavedModel; here it is `--export`, by
 # `torch.export`: the graph of operations and the parameters in one file.
 #
-# **Predict:** reloaded, does it give the same guesses? The same logits, to the bit? For a batch of another size, too?
+# **Predict:** reloaded, does the model give the same predictions? The same logits, to the bit? For a batch of another
+# size, too?
 
 # %%
 my_guesses = predict("the same guesses", ..., "yes", "no")
@@ -1031,12 +1036,13 @@ my_logits.compare(all(torch.equal(ours, its) for ours, its in compared))
 # %% [markdown]
 # ## 12 Which numbers, then?
 #
-# Learning rate, width, decay, warm-up have to be chosen. Document 000 would have each machine train with different
-# hyper-parameters. Not if they train *one* model: copies with different rates are copies no more (erratum 000.13). But
-# a *search* (超参数搜索) is just that: many models that have nothing to do with each other until they are compared.
+# Learning rate, width, decay, warm-up have to be chosen. Document 000 lets each machine train with different
+# hyper-parameters. That is wrong if they train *one* model: copies with different rates do not stay equal (erratum
+# 000.13). But it is right for a *search* (超参数搜索), which trains many models that are independent until they are
+# compared.
 #
-# **Successive halving** does not train all of them to the end. All begin; the better half goes on to twice the steps;
-# and so on.
+# **Successive halving** does not train all of them to the end. All begin; the better half continues to twice the
+# steps; and so on.
 #
 # **Predict:** 16 trials, the longest of 160 steps. How many steps is that in all, where training each to the end would
 # be 2,560?
@@ -1089,33 +1095,33 @@ print("all ranks end with the best one's model:", len(set(searches[4].summary.pa
 print("more than 8 of 10 test images right:", searches[4].summary.test_accuracy > 0.8)
 
 # %% [markdown]
-# Half of the trials are given up after an eighth of the way. It may be the wrong half: a small learning rate looks
-# worse early than it is. And look at the last picture: a round lasts until its slowest rank is done, and in the
-# last one two trials are left for four ranks. Halving is cheap in steps, and not as cheap in time.
+# Half of the trials are stopped after an eighth of the steps. It may be the wrong half: a small learning rate looks
+# worse early than it is. And look at the last picture: a round lasts until its slowest rank is done, and in the last
+# round two trials are left for four ranks. Halving saves more steps than time.
 #
 # ## What you have seen
 #
 # - float16 is a window: a scale moves the gradients into it. bfloat16 is wide and coarse and needs none.
-# - Updates are smaller than the digits of 16 bits; the parameters are remembered in float32.
-# - The sum of all ranks is infinite if one rank's part is. So all skip the same step, with no message more.
-# - L2 and decoupled decay are one under SGD, and two under Adam.
-# - A larger batch wants a larger rate, and sometimes a warm-up to get there. What decides about the rate has to be
-#   known to all ranks at the same step.
+# - Updates are smaller than the last digit of 16 bits, so the parameters are kept in float32.
+# - The sum of all ranks is infinite if one rank's part is. So all ranks skip the same step, without an extra message.
+# - L2 and decoupled decay are the same under SGD, and differ under Adam.
+# - A larger batch needs a larger rate, and sometimes a warm-up. All ranks must know at the same step what decides the
+#   rate.
 # - A batch that does not fit is computed in micro-batches: the same gradient and the same bytes, in less memory.
-# - Metrics may be gathered beside the training, evaluation may be divided (add counts), and a model be exported.
-# - Hyper-parameters that differ from rank to rank are a search, and no data parallelism.
+# - Metrics can be gathered during training, evaluation can be divided (add the counts), and a model can be exported.
+# - Hyper-parameters that differ from rank to rank are a search, not data parallelism.
 #
 # ## What to try
 #
 # 1. Section 2: a loss scale that is *not* a power of two, 50,000 for instance. In which digit of the gradient do you
 #    see it, and why does `LossScale` only double and halve?
-# 2. Section 3 with `lr=0.3`. Is a master copy still needed? Then think of the last steps of a cosine.
+# 2. Section 3 with `lr=0.3`. Is a master copy still needed? Then think of the last steps of a cosine schedule.
 # 3. Section 5: what if each rank had a separate scale? Follow the overflow of rank 2 through the next step.
 # 4. Section 5 with a `Bcast` of "rank 0 saw no overflow" instead of the sum. Which overflows would it miss?
 # 5. Section 6 with `"momentum"`. Which of the two optimizers does it resemble, and do the kinds differ?
 # 6. Section 7 with a batch of 2,048 and 32 times the rate. Find any warm-up for which it works.
-# 7. Section 12 with `--steps 40`: are the same two trials left? What does it say about the first round?
+# 7. Section 12 with `--steps 40`: are the same two trials left? What does that say about the first round?
 # 8. `farandole run search -n 2 --data pydoc --model transformer --hidden 32 --trials 4 --steps 60 --lr 0.1`: the same
 #    for the language model.
-# 9. Write it yourself: `farandole lab start 5`, mixed precision. There a loss that float16 does not see is learned
-#    from, and one rank alone has an overflow.
+# 9. Write it yourself: `farandole lab start 5`, mixed precision. The checks include a loss too small for float16, and
+#    an overflow on one rank only.

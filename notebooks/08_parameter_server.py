@@ -17,13 +17,13 @@
 # # 08 · The parameter server
 #
 # **Question:** what if no worker had a permanent copy of the model, and the parameters lived in one place, from which
-# workers fetch them and to which they bring their gradients?
+# workers fetch them and to which they send their gradients?
 #
-# That place is the **parameter server** (参数服务器). Ranks that dance in a ring are equals; this is a
-# **centralised architecture** (中心化架构) of **clients and servers** (client和server). Li et al. (2014) made it
-# large: the *server group* divides the parameters among its members, a *worker group* trains one model, and
-# workers never talk to each other. Its words are **push**, to bring a gradient, and **pull**, to fetch
-# parameters. Document 004 has its **training in six steps** (分布式训练流程):
+# That place is the **parameter server** (参数服务器). In a ring all ranks are equal; this is a **centralised
+# architecture** (中心化架构) of **clients and servers** (client和server). Li et al. (2014) scaled it up: the *server
+# group* divides the parameters among its members, a *worker group* trains one model, and workers never send messages
+# to each other. Its operations are **push**, to send a gradient, and **pull**, to fetch parameters. Document 004 has
+# its **training in six steps** (分布式训练流程):
 #
 # 1. every worker loads a part of the training data,
 # 2. pulls the newest parameters from the servers,
@@ -34,8 +34,8 @@
 #
 # `parameter_server/minimal.py` is a whole training by these steps in one file, with blocking messages and nothing
 # else. Read it first: it has about 100 lines, and its two rules are *stale synchronous* training, which notebook 09
-# explains. Then we go through the steps one by one, in a single process: a server here is an object that knows nothing
-# of messages. After that we send messages.
+# explains. Then we go through the steps one by one in a single process, where a server is an object that knows
+# nothing of messages. After that we send messages.
 
 # %%
 # %load_ext farandole
@@ -83,13 +83,13 @@ minimal.main(["--staleness", "2", "--slow-ms", "3"])
 my_lead.compare(2)
 
 # %% [markdown]
-# They run ahead as far as they may, and from then on go at the slow worker's pace. The slow worker starts with a lead
-# of 0. What follows has the same parts, each as a separate object, so that they can be exchanged.
+# They run ahead as far as they may, and from then on proceed at the slow worker's pace. The slow worker starts with a
+# lead of 0. The library has the same parts as separate objects, so that each can be replaced.
 #
 # ## 1 Six steps, in one process
 #
-# **Step 1: load.** Three workers, and the digits' training images dealt out to them. The model is one matrix
-# that turns 64 pixels into ten scores, so it has 640 parameters.
+# **Step 1: load.** There are three workers, and the digits' training images are dealt out to them. The model is one
+# matrix that turns 64 pixels into ten scores, so it has 640 parameters.
 
 # %% tags=["nbval-check-output"]
 train = datasets.split(datasets.load("digits"), seed=0).train
@@ -100,7 +100,7 @@ rows = dict(zip(WORKERS, [np.arange(part.start, part.stop) for part in slices(sh
 
 
 def gradient(parameters, rows):
-    """Of the mean cross-entropy over `rows`; flat, like the parameters."""
+    """Return the gradient of the mean cross-entropy over `rows`, flat, like the parameters."""
     scores = np.exp(images[rows] @ parameters.reshape(64, 10))
     chances = scores / scores.sum(axis=1, keepdims=True)
     chances[np.arange(len(rows)), labels[rows]] -= 1
@@ -110,12 +110,12 @@ def gradient(parameters, rows):
 print("images of each worker:", share)
 
 # %% [markdown]
-# Now the server. Its parameters are cut into **ranges of keys**, a key being the number of a parameter: a message can
-# then be about one range. It has a **policy** (when does a gradient count, and which worker may continue?), an **update
-# rule** (what does a gradient do?), and a way to send its answers; here they go into a list. The policy is mini-batch
-# synchronous; what others there are is the next notebook's subject.
+# Now the server. Its parameters are cut into **ranges of keys**, where a key is the number of a parameter. A message
+# can then concern one range. It has a **policy** (when does a gradient count, and which worker may continue?), an
+# **update rule** (what does a gradient do?), and a way to send its answers; here they go into a list. The policy is
+# mini-batch synchronous; the next notebook has the others.
 #
-# **Step 2: pull.** A pull is a question: *may I start my next iteration?*
+# **Step 2: pull.** A pull is also a request: *may I start my next iteration?*
 
 # %% tags=["nbval-check-output"]
 RATE = 0.5
@@ -125,7 +125,7 @@ shard = Shard(np.zeros(640), ranges, BSP(WORKERS), SGD(RATE), correction=None, l
 
 
 def told():
-    """What the server has said since we last asked."""
+    """Return what the server has answered since the last call."""
     said = [f"{Kind(answer.kind).name} to worker {answer.worker}" for answer in answers]
     answers.clear()
     return said or "nothing"
@@ -137,12 +137,12 @@ for worker in WORKERS:
 print(told())
 
 # %% [markdown]
-# All are granted: no worker is ahead of another. With a GRANT the parameters are sent.
+# The server grants all of them, because no worker is ahead of another. With a GRANT it sends the parameters.
 #
 # **Step 3: compute.** Each worker computes the gradient of its own part, at the parameters it has pulled.
 #
-# **Step 4: push.** A push says whose gradient it is, of which iteration (its **clock**), and for what *share* of
-# all samples it stands.
+# **Step 4: push.** A push contains the worker's number, the iteration (its **clock**), the gradient, and the *share*
+# of all samples that it stands for.
 #
 # **Predict:** after which of the three pushes does the server answer, and to which workers?
 
@@ -166,8 +166,8 @@ my_push.compare(3)
 my_workers.compare([0, 1, 2])
 
 # %% [markdown]
-# Two pushes lie there and move nothing; the third completes the step. That was **step 5**, and all three are
-# told that their gradients have been applied.
+# The first two pushes are stored and change nothing; the third completes the step. That was **step 5**, and the
+# server tells all three workers that their gradients have been applied.
 #
 # The server has moved its parameters by the sum of share · gradient. **Predict:** is that what one process with
 # all the data would have done?
@@ -195,18 +195,18 @@ print(f"more than 9 of 10 training images right: {right > 0.9}")
 my_process.compare(abs(shard.values - alone).max() < 1e-10)
 
 # %% [markdown]
-# So with this policy the parameter server is synchronous SGD once more (`03_synchronous_sgd`), by another way.
-# Document 004 introduces it as *the* asynchronous method (erratum 004.9), and then describes these synchronous
-# steps. A parameter server is a place; *when* updates count is a policy. Nor does document 000's second round of
-# aggregation have a part in it (erratum 000.17): pull, compute, push is one round, and it is enough.
-# (`--update twice` has both, as written; notebook 09 shows what comes of it.)
+# So with this policy the parameter server is synchronous SGD once more (`03_synchronous_sgd`), with other messages.
+# Document 004 introduces it as *the* asynchronous method (erratum 004.9), and then describes these synchronous steps.
+# A parameter server says *where* the parameters are; a policy says *when* updates count. Document 000's second round
+# of aggregation is not needed either (erratum 000.17): pull, compute, push is one round, and it is enough.
+# (`--update twice` has both rounds, as written; notebook 09 shows the effect.)
 #
 # ## 2 Which server has which keys?
 #
 # One server for all is a bottleneck, so a group divides the keys. There are two ways. **Equal**: the first server
 # gets the first run of ranges, and so on. Or by **consistent hashing** (一致性哈希): servers and ranges are hashed
-# onto a circle, and each range belongs to the next server clockwise. A server stands on the circle many times,
-# as *virtual nodes*, or its share would depend on one throw of the dice.
+# onto a circle, and each range belongs to the next server clockwise. A server has many points on the circle, its
+# *virtual nodes*. With a single point its share would be left to chance.
 
 # %%
 figure, axes = plt.subplots(1, 2, figsize=(8.4, 3.8), subplot_kw={"projection": "polar"})
@@ -223,8 +223,8 @@ for ax, virtual_nodes in zip(axes, (1, 16), strict=True):
 figure.tight_layout()
 
 # %% [markdown]
-# Each dot is a virtual node, and the arc before it is what it takes. On the left the four colours are unequal; on
-# the right the small arcs add up to nearly equal shares.
+# Each dot is a virtual node, and the arc before it is the part that it takes. On the left the four colours are
+# unequal; on the right the small arcs add up to nearly equal shares.
 #
 # **Predict:** four servers become five. How many of a million keys move to another server, if they were divided
 # equally, and if they were hashed? How many *must* move at least?
@@ -251,14 +251,14 @@ my_hashed.compare(moved(assign_by_hashing(million, four), assign_by_hashing(mill
 my_least.compare(100 / 5)
 
 # %% [markdown]
-# When a server comes or goes, equal parts shift nearly every border, and about half of all keys have to travel.
-# Hashing moves about 1/S of them, all to the new server, which is as few as can be. The price is in the last
-# column: the servers' loads are equal only on average, and all wait for the fullest one.
+# When a server joins or leaves, equal parts shift nearly every border, and about half of all keys have to move.
+# Hashing moves about 1/S of them, all to the new server, which is the minimum. The price is in the last column: the
+# servers' loads are equal only on average, and all workers wait for the server with the highest load.
 #
-# The **server manager** (document 004) does this while a training goes on. From iteration 20 on a third server takes
-# part; from iteration 40 on only one is left. **Predict:** SGD with momentum remembers one number per key. How many
-# bytes per moved key travel between servers? And do the trained parameters differ from those of a run with two servers
-# all along?
+# The **server manager** (document 004) does this during training. From iteration 20 on a third server takes part;
+# from iteration 40 on only one is left. **Predict:** SGD with momentum remembers one number per key. How many bytes
+# per moved key do the servers send each other? And do the trained parameters differ from those of a run with two
+# servers all along?
 
 # %%
 my_key = predict("bytes per moved key", ...)
@@ -281,16 +281,16 @@ my_differ.compare(live.summary.params_sha256[0] != steady.summary.params_sha256[
 
 # %% [markdown]
 # Four bytes for the parameter, four for its velocity, and a little for the headers. The second change moves the keys of
-# the two servers that leave. Nothing was on its way when the keys moved: no worker starts iteration 20 before the
-# change is over. The pulls that waited were redirected to the new servers.
+# the two servers that leave. No push was under way when the keys moved: no worker starts iteration 20 before the
+# change is over. The waiting pulls were redirected to the new servers.
 #
 # ## 3 What push and pull promise
 #
-# A network may lose an acknowledgement. The worker then pushes again, and must not count twice. So the server
-# keeps a **vector clock** for each range: the clock of each worker's last push.
+# A network may lose an acknowledgement. The worker then pushes again, but its gradient must not count twice. So the
+# server keeps a **vector clock** for each range: the clock of each worker's last push.
 #
-# **Predict:** what does the server answer to the second of two equal pushes? And to a push from a worker that
-# has been taken for dead and was cleaned away?
+# **Predict:** what does the server answer to the second of two equal pushes? And to a push from a worker that was
+# declared dead and removed?
 
 # %%
 my_second = predict("the second of two equal pushes", ..., "applied", "dropped")
@@ -317,13 +317,13 @@ my_second.compare("dropped")
 my_late.compare("dropped")
 
 # %% [markdown]
-# A gradient may come in pieces, range by range; it counts when it is whole, so that a worker that dies in between
-# has pushed nothing at all.
+# A gradient may arrive in pieces, range by range. It counts only when it is complete, so a worker that dies in
+# between has pushed nothing.
 #
-# Some process has to detect that a worker has died, and to remove what it has left: its clock, for which others would
-# wait for ever, an unanswered pull, half a push. These are the **manager** (document 004's resource manager, document
-# 001's master, 总控节点), to which all workers report, and document 000's **cleaning node** (清洗节点). Beside them
-# stand the servers (存储节点 in document 000) and the workers (工作节点).
+# Some process has to detect that a worker has died, and another to remove what it has left: its clock, for which
+# other workers would wait for ever, an unanswered pull, half a push. The first is the **manager** (document 004's
+# resource manager, document 001's master, 总控节点), to which all workers report; the second is document 000's
+# **cleaning node** (清洗节点). The other roles are the servers (存储节点 in document 000) and the workers (工作节点).
 #
 # ## 4 The same with messages
 #
@@ -335,10 +335,10 @@ for rank in range(6):
     print(f"rank {rank}: {', '.join(placement.roles(rank))}")
 
 # %% [markdown]
-# Under mpirun a worker has a **`KVWorker`**. Every call of it returns a *future* at once, and a second thread
-# talks to the servers while the first goes on computing (多线程机制: computing and transferring are the business
-# of different threads). Here two of the three workers do nothing; the other, rank 3, pushes ones, each time
-# twice, waits for the acknowledgements and reads.
+# Under mpirun a worker has a **`KVWorker`**. Each of its calls returns a *future* at once, and a second thread
+# communicates with the servers while the first one computes (多线程机制: different threads compute and transfer).
+# Here two of the three workers do nothing. The other, rank 3, pushes ones, twice each time, waits for the
+# acknowledgements, and reads.
 #
 # **Predict:** the learning rate is 1, and a gradient of ones with a share of ½ is subtracted from zeros. What
 # does it read after its first and its second iteration?
@@ -391,11 +391,11 @@ with World.start(options) as world:
 my_readings.compare([-0.5, -1.0])
 
 # %% [markdown]
-# Each half is there, and only once: a **read after an acknowledgement sees the push**. The three iterations are
-# all the work there is, one for each worker on average. Afterwards the cleaning node has taken away the clocks
-# of rank 3, one for each of the 32 ranges; the others had none.
+# Each half is there, and only once: a **read after an acknowledgement sees the push**. The training consists of three
+# iterations, one for each worker on average. Afterwards the cleaning node has removed the clocks of rank 3, one for
+# each of the 32 ranges; the others had none.
 #
-# Now a training. The scenario `parameter_server` with `sync="bsp"` and three workers, beside `sync_sgd`
+# Now a training run. We compare the scenario `parameter_server`, with `sync="bsp"` and three workers, and `sync_sgd`
 # with three ranks: same data, same batches, same start.
 
 # %%
@@ -426,7 +426,7 @@ my_worker = predict("models that a worker sends per step", ...)
 
 # %% tags=["nbval-check-output"]
 def mean_loss(name):
-    """Over all samples of a run."""
+    """Return the mean loss over all samples of a run."""
     lines = runs[name].metrics
     return sum(line["loss"] * line["samples"] for line in lines) / sum(line["samples"] for line in lines)
 
@@ -442,16 +442,16 @@ my_server.compare(sent[1] / model / 60, within=0.05)
 my_worker.compare(sent[3] / model / 60, within=0.05)
 
 # %% [markdown]
-# A server sends half a model to each of three workers, and takes in as much. With P workers and S servers that is P/S
+# A server sends half a model to each of three workers, and receives as much. With P workers and S servers that is P/S
 # models each way, and it grows with P; a rank of the ring sends 2(P−1)/P, always less than 2. That is why the ring is
-# better where all ranks are equally fast and need the whole model. The server keeps what the ring does not have:
-# workers that need not agree, and, where a worker's data touch few parameters, messages for these only (a worker pulls
-# the ranges or rows it needs, not *all* parameters: erratum 004.13).
+# better where all ranks are equally fast and need the whole model. A server has two other advantages. Its workers
+# need not proceed in step. And where a worker's data touch few parameters, messages concern only these (a worker
+# pulls the ranges or rows it needs, not *all* parameters: erratum 004.13).
 #
 # ## 5 A tree between
 #
 # Document 004 puts a **tree** (树状结构) between clients and server: aggregators sum the gradients of a few workers
-# and pass on one. Four workers at one server, directly and by two aggregators:
+# and forward one. The next cell has four workers and one server, directly and through two aggregators:
 
 # %%
 small = recipe | {"steps": 40, "sync": "bsp"}
@@ -477,14 +477,15 @@ my_root.compare(sent[1], within=0.05)
 my_all.compare(sum(sent), within=0.05)
 
 # %% [markdown]
-# The server's load is halved, and the total has grown: every model and every gradient makes one more hop. A tree
-# pays where the server's network card is full, and it costs latency. Within one computer there is nothing to gain.
+# The server's load is halved, and the total has grown: every model and every gradient makes one more hop. A tree pays
+# off where the server's network card is saturated, and it costs latency. Within one computer there is nothing to
+# gain.
 #
 # ## 6 Push only the largest
 #
 # What should a client push? Document 004: "the parameters with the longest step" (步长最长的参数), that is, the
-# entries with the largest gradient. And the others? If they are forgotten, they are forgotten for ever
-# (erratum 004.11). Kept, and added to the next gradient (*error feedback*), they come when they have grown.
+# entries with the largest gradient. And the other entries? If a client drops them, they are lost for ever (erratum
+# 004.11). If it keeps them and adds them to the next gradient (*error feedback*), they are sent once they have grown.
 
 # %% tags=["nbval-check-output"]
 rng = np.random.default_rng(0)
@@ -537,16 +538,16 @@ for ax in (left, right):
 figure.tight_layout()
 
 # %% [markdown]
-# Not 100 times: each entry has to say which one it is, which makes it twice as long; a push has a header, and
-# every step has a report to the manager. And only one direction has become smaller, since the pulls still bring
-# the whole model. On the left you see what it costs in learning: gradients come late, and the loss lags behind.
+# Not 100 times: each entry needs its index, which makes it twice as long, a push has a header, and in every step a
+# worker reports to the manager. And only one direction has become smaller, because the pulls still fetch the whole
+# model. On the left you see what it costs in learning: gradients come late, and the loss lags behind.
 #
 # ## 7 Until it has converged
 #
-# Step 6 says: again, until the last iteration *or until the model has converged*. Which process finds that out?
-# Document 001's asynchronous update: a background thread looks at the model's latest state from time to time, and
-# decides whether the updates go on (决定是否继续进行模型的更新). Here it is a second thread of the manager. It reads
-# the parameters like a client that does not train, so no worker waits for it.
+# Step 6 says: again, until the last iteration *or until the model has converged*. Which process detects that?
+# Document 001 has its asynchronous update: a background thread looks at the model's latest state from time to time,
+# and decides whether the updates go on (决定是否继续进行模型的更新). Here it is a second thread of the manager. It
+# reads the parameters like a client that does not train, so no worker waits for it.
 #
 # **Predict:** three workers could take 20,000 iterations each. The thread looks every 50 ms, and ends the training when
 # the validation loss is below 0.8. Are gradients lost that are under way at that moment?
@@ -567,12 +568,13 @@ print("each iteration begun has been applied:", sum(enough.lead.values()) == eno
 my_lost.compare(sum(enough.lead.values()) != enough.steps)
 
 # %% [markdown]
-# The end comes as usual: at its next pull a worker is told that no work is left. What it has begun counts.
+# The training ends as usual: at its next pull a worker is told that no work is left. Iterations that have begun still
+# count.
 #
 # ## What you have seen
 #
-# - Document 004's six steps, and that with the synchronous policy they *are* synchronous SGD.
-# - Keys in ranges; equal parts balance best, consistent hashing moves fewest when servers change.
+# - Document 004's six steps with the synchronous policy *are* synchronous SGD.
+# - Keys in ranges; equal parts balance best, consistent hashing moves the fewest keys when servers change.
 # - A duplicate push counts once, half a push not at all, and a read after the acknowledgement sees the push.
 # - A server's bytes grow with the number of workers; more servers, a tree or smaller pushes each cut a part of it.
 #
@@ -585,6 +587,6 @@ my_lost.compare(sum(enough.lead.values()) != enough.steps)
 # 3. Launch with `servers=2, assignment="hashing"` and compare the two servers' bytes in `table.per_rank`.
 # 4. Launch two applications at once on one server: `applications=2`. Which ranks train which model?
 # 5. Launch with `place="servers=0+1,workers=2-5,cleaner=1"`: a server beside the manager, the cleaning node beside
-#    the other. What can a rank be at the same time, and what not? Try `workers=1-5`.
+#    the other. Which roles can a rank have at the same time, and which not? Try `workers=1-5`.
 # 6. `topk=0.001`, then 0.1. Where does the loss begin to suffer?
-# 7. In section 4 let the client push with `start.clock + 1` the second time. Why is it not dropped?
+# 7. In section 4 let the client push with `start.clock + 1` the second time. Why does the server not drop that push?

@@ -16,8 +16,8 @@
 # %% [markdown]
 # # 09 · When does an update count?
 #
-# **Question:** a parameter server has three workers, and one of them is four times slower than the others. Shall
-# the others wait?
+# **Question:** a parameter server has three workers, and one of them is four times slower than the others. Should the
+# others wait?
 #
 # A worker that waits computes exact gradients and loses time; a worker that continues saves time and computes with
 # parameters that are out of date. Between the two lies every way of **updating parameters** (参数更新) that the
@@ -35,8 +35,8 @@
 # The names in code type are the program's: bulk, stale and dynamic stale synchronous parallel are `bsp`, `ssp` and
 # `dssp`.
 #
-# In the code each is a **policy** of some thirty lines that answers two questions: *may this worker start?* and
-# *which gradients move the parameters now?* Here is the second of the four, whole:
+# In the code each is a **policy** of about thirty lines that answers two questions: *may this worker start?* and
+# *which gradients move the parameters now?* Here is the second of the four, complete:
 
 # %%
 # %load_ext farandole
@@ -69,8 +69,8 @@ print(inspect.getsource(SSP))
 # %% [markdown]
 # ## 1 The policies in an imagined world
 #
-# A policy knows no clock and no network, so that nothing keeps us from asking it in a world where time is a
-# number. In this one an iteration takes one second, or four on worker 2, and a message takes no time at all.
+# A policy knows no clock and no network, so we can run it in a simulation where time is a number. In this one an
+# iteration takes one second, or four on worker 2, and a message takes no time at all.
 
 # %%
 WORKERS = (0, 1, 2)
@@ -132,7 +132,7 @@ POLICIES = {
 #   and a little more if the slow worker brings the last one.
 # - *Stale synchronous:* it is tempting to say "somewhere in the middle". But after its first few iterations a fast
 #   worker is s ahead, and from then on it waits for each iteration of the slow one. In the long run no worker is faster
-#   than the slowest: 149 seconds. A *bound* on the lead is a bound on what running ahead can win.
+#   than the slowest: 149 seconds. A *bound* on the lead also bounds what running ahead can gain.
 #
 # </details>
 
@@ -159,14 +159,14 @@ figure.tight_layout()
 
 # %% [markdown]
 # Blue is computing, grey waiting; worker 2 is the slow one. Look at `ssp`: at first the fast workers run freely,
-# then the grey begins, and it is as much as above. Document 004 calls it the theory of the bucket (木桶理论): it
-# holds as much as its shortest stave. `partial` is the quickest: it gives up on the slow worker, and so on the
-# samples that only this worker has. `half` is `ssp` with additional waits (document 000 has them so that the workers
-# do not all push at once; with messages that take no time, that is worth nothing: erratum 000.23).
+# then the grey begins, and it is as much as above. Document 004 calls it the theory of the bucket (木桶理论): a
+# bucket holds as much water as its shortest stave allows. `partial` is the fastest: it ignores the slow worker, and
+# so the samples that only this worker has. `half` is `ssp` with additional waits. (Document 000 has them so that the
+# workers do not all push at once. With messages that take no time, that gains nothing: erratum 000.23.)
 #
 # `dssp` lies between `ssp` with its lower and with its upper bound. When the furthest worker passes the lower
-# bound, a controller foresees from the last iterations when the two sides will push next. It grants as many further
-# iterations as end together with one of the slowest worker's (Zhao et al. 2019).
+# bound, a controller predicts from the last iterations when the furthest and the slowest worker will push next. It
+# grants the number of further iterations that will end together with one of the slowest worker's (Zhao et al. 2019).
 #
 # **Predict:** with bounds 1 and 8, how far ahead does a fast worker start when worker 2 is 2, 4 or 16 times slower?
 
@@ -184,9 +184,9 @@ slow = [Setting(3, 200, 1.0, Slow(worker=2, factor=factor)) for factor in (2, 4,
 my_leads.compare([max(Simulation(BOUNDED["dssp, 1 to 8"](WORKERS), setting).run().lead) for setting in slow])
 
 # %% [markdown]
-# As many as worker 2 is slower, within the bounds: one iteration passes the lower bound, and the others fill the time
-# until worker 2's next push. The seconds hardly differ. If a worker is *always* slow, no bound wins more than its first
-# few iterations; section 4 has stragglers of another kind.
+# The lead equals worker 2's slowness, within the bounds: one iteration passes the lower bound, and the others fill
+# the time until worker 2's next push. The seconds hardly differ. If a worker is *always* slow, no bound gains more
+# than its first few iterations; section 4 has stragglers of another kind.
 #
 # ## 2 The real thing
 #
@@ -196,7 +196,7 @@ my_leads.compare([max(Simulation(BOUNDED["dssp, 1 to 8"](WORKERS), setting).run(
 # farandole compare bsp ssp async half --slow rank=4,factor=4
 # ```
 #
-# compares four of them; here we take all seven.
+# compares four of them; here we run all seven.
 #
 # **Predict,** before you run it: (a) in which order do they finish? (b) Which modes will have waited least?
 # (c) Which one has learned most after the same number of *samples*, and which after the same number of *seconds*?
@@ -223,12 +223,12 @@ by_step.set(xlabel="step (as many samples as one batch)", ylabel="")
 figure.tight_layout()
 
 # %% [markdown]
-# On the left what a second is worth, on the right what a sample is worth. (With `ssp`, `async` and
-# `half` an update is one gradient, with a third of the weight; three of them are a step here.)
-# Where the curves on the right lie together, staleness has cost nothing that one could see.
+# The left picture shows what a second is worth, the right one what a sample is worth. (With `ssp`, `async` and `half`
+# an update is one gradient, with a third of the weight; three of them are a step here.) Where the curves on the right
+# coincide, staleness has cost nothing visible.
 #
-# How much faster than mini-batch synchronous was each, beside what the imagined world says? The clock is this
-# computer's, and so are the numbers: they are different each time, most of all when something else is running.
+# How much faster than mini-batch synchronous was each mode, compared with the simulation? The times are this
+# computer's. They differ from run to run, most of all when other programs are running.
 
 # %%
 for name, run in runs.items():
@@ -242,19 +242,19 @@ my_first.compare(min(runs, key=lambda mode: runs[mode].summary.wall_s))
 my_waited.compare(min(runs, key=lambda mode: sum(runs[mode].summary.wait_s)))
 
 # %% [markdown]
-# On an idle computer the order is much like the imagined one, and the large ratios are smaller: messages take time,
+# On an idle computer the order is much like the simulated one, and the large ratios are smaller: messages take time,
 # three workers and a server share two or four cores, and the server's updates are part of every iteration. And `half`
-# waits up to 20 ms before a push, which is longer than an iteration on a fast computer. If other programs are running
-# beside, they are stragglers too, and then even the order can change.
+# waits up to 20 ms before a push, which is longer than an iteration on a fast computer. Other running programs also
+# act as stragglers, and then even the order can change.
 #
 # ## 3 How stale, and how far ahead?
 #
-# Two histograms are in each record. The **lead** of a worker is its clock minus the slowest clock, taken whenever
-# it starts an iteration. The **staleness** of a gradient is how many updates by *others* came between its pull
-# and its application.
+# Each record has two histograms. The **lead** of a worker is its clock minus the slowest clock, measured whenever it
+# starts an iteration. The **staleness** of a gradient is how many updates by *others* came between its pull and its
+# application.
 #
-# **Predict:** which values of the lead occur with `ssp` and s = 4? And how large can the *staleness* get there:
-# is 4 its bound too?
+# **Predict:** which values of the lead occur with `ssp` and s = 4? And how large can the *staleness* become there: is
+# 4 its bound, too?
 
 # %%
 my_lead = predict("the largest lead with ssp and s = 4", ...)
@@ -288,9 +288,9 @@ print("largest lead:     ", {name: max(lead[name]) for name in chosen})
 print("largest staleness:", {name: max(staleness[name]) for name in chosen})
 
 # %% [markdown]
-# The bound is kept, exactly, in real processes that know nothing of each other. The staleness is another number,
-# since it counts the updates of *all* others: while the slow worker computes one gradient, each of the two fast
-# ones can make several. In the asynchronous mode no number bounds anything.
+# Real processes that know nothing of each other keep the bound exactly. The staleness is a different number, because
+# it counts the updates of *all* others: while the slow worker computes one gradient, each of the two fast workers can
+# push several. In the asynchronous mode there is no bound.
 #
 # Which ranks have waited? Rank 0 is the manager, rank 1 the server, rank 4 the slow worker.
 
@@ -301,25 +301,24 @@ ax.legend(frameon=False, ncols=2)
 figure.tight_layout()
 
 # %% [markdown]
-# The slow worker hardly waits: the others wait for it. With `partial` the fast ones wait for each other only, since
-# two gradients make a step. Those of the slow one arrive when their step is over, and are dropped: it computes for
-# nothing, and what its images could have taught is lost.
+# The slow worker hardly waits: the others wait for it. With `partial` the fast workers wait only for each other,
+# because two gradients make a step. The slow worker's gradients arrive after their step and are dropped: its
+# computing is wasted, and the model learns nothing from its images.
 #
 # ## 4 A straggler now and then
 #
-# So far stale synchronous has won little. It was not made for this. A worker that is *always* slow should get a smaller
-# share (`capabilities`, notebook 03), or leave. What no share can mend is a **transient** straggler (掉队者): a
-# processor that throttles, another process that compiles, a packet that is lost, now here, now there. So let *every*
-# worker be four times slower, in a quarter of its iterations.
+# So far stale synchronous has gained little. It was not made for this. A worker that is *always* slow should get a
+# smaller share (`capabilities`, notebook 03), or leave. Shares do not help against a **transient** straggler
+# (掉队者): a processor that throttles, another process that compiles, a lost packet, each time on another worker. So
+# let *every* worker be four times slower in a quarter of its iterations.
 #
 # <details><summary><b>Predict first.</b> What is the expected time of a mini-batch synchronous step? And which policy
 # gains more from running ahead now?</summary>
 #
 # A synchronous step is slow as soon as *one* of the three is slow: 1 − 0.75³ = 58 % of all steps. It takes
-# 0.42 · 1 + 0.58 · 4 = 2.7 seconds on average, while a worker by itself needs only 0.75 · 1 + 0.25 · 4 = 1.75. A
-# worker that may be 4 ahead uses its good spells as a reserve for its bad ones, and the others do the same: nearly
-# all of the difference can be won.
-# </details>
+# 0.42 · 1 + 0.58 · 4 = 2.7 seconds on average, while a worker alone needs only 0.75 · 1 + 0.25 · 4 = 1.75. A worker
+# that may be 4 ahead uses its fast periods as a reserve for its slow ones, and so do the others: nearly all of the
+# difference can be gained. </details>
 
 # %% tags=["nbval-check-output"]
 rng = np.random.default_rng(0)
@@ -338,10 +337,10 @@ for name, seconds in times.items():
     print(f"{name:14}{seconds / 400:.2f} s a step")
 
 # %% [markdown]
-# With s = 0 stale synchronous *is* mini-batch synchronous, to the second. The first few iterations of slack win
-# most of what there is to win, and a large s hardly more. That is the point of the method (Ho et al. 2013): nearly
-# the speed of the asynchronous mode, *and* a bound. Now with real processes: `share=0.25` makes a rank slow in a
-# quarter of its computations, and the seed says in which.
+# With s = 0 stale synchronous *is* mini-batch synchronous, to the second. The first few iterations of slack gain most
+# of what can be gained, and a large s hardly more. That is the point of the method (Ho et al. 2013): nearly the speed
+# of the asynchronous mode, *and* a bound. Now with real processes: `share=0.25` makes a rank slow in a quarter of its
+# computations, which the seed selects.
 
 # %%
 transient = [f"rank={rank},factor=4,share=0.25" for rank in (2, 3, 4)]
@@ -404,17 +403,18 @@ print("steps of 0.5 blended by 1 - 0.9 are steps of 0.05:           ",
 my_formula.compare("goes to 0")
 
 # %% [markdown]
-# Gradients and parameters have been mixed up (erratum 000.21). With gradients the formula forgets $w$ and follows
-# no slope; if the workers push their *parameters* it makes sense, as a cautious average, and `--update blend` does
-# that. There are more things to correct in that section, and you have seen all of them now:
+# Gradients and parameters have been mixed up (erratum 000.21). With gradients the formula shrinks $w$ and does not
+# follow the slope. If the workers push their *parameters* it makes sense, as a cautious average, and `--update blend`
+# does that. That section of the document has more errors, and you have now seen all of them:
 #
-# - What it describes as stale synchronous, where workers wait for the centre after each gradient, is plain synchronous
-#   (000.19); and it is not the default of any system (000.20). The term 冲洗 means to rinse; *stale* is 陈旧 (000.18).
+# - What it describes as stale synchronous, where workers wait for the server after each gradient, is plain
+#   synchronous (000.19); and it is not the default of any system (000.20). The term 冲洗 means to rinse; *stale* is
+#   陈旧 (000.18).
 # - Its asynchronous mode updates "when all have reached the same level": that would be a barrier, and so the
 #   opposite (000.22). Document 002's asynchronous SGD (异步SGD) is the one that we have run.
-# - The random wait of the half-synchronous mode bounds nothing and wins nothing here (000.23).
-# - A mini-batch says how many samples a gradient is made of; *synchronous* says that all wait. Neither saves
-#   bandwidth (000.24).
+# - The random wait of the half-synchronous mode bounds nothing and gains nothing here (000.23).
+# - *Mini-batch* says how many samples a gradient is computed from; *synchronous* says that all workers wait. Neither
+#   saves bandwidth (000.24).
 # - Nor *must* the parameters be up to date before the next batch, as document 004 says (004.4): in six of our
 #   seven modes they need not be.
 #
@@ -445,9 +445,9 @@ my_part.compare(1 / 16, within=0.1)
 # %% [markdown]
 # ### Its round aggregates twice
 #
-# Document 000 describes the parameter server's round so: the centre aggregates the gradients, each node descends along
-# the result and sends its new parameters, the centre aggregates these, and starts the descent once more. `--update
-# twice` does what is written.
+# Document 000 describes the parameter server's round as follows: the centre aggregates the gradients, each node
+# descends along the result and sends its new parameters, the centre aggregates these, and starts the descent once
+# more. `--update twice` does exactly that.
 #
 # **Predict:** $f(w) = w^2/2$, two nodes, from $w = 1$ with the rate $\eta$. Where is $w$ after one such round, and from
 # which $\eta$ on does it diverge? (One descent per gradient diverges from 2 on.)
@@ -458,7 +458,7 @@ my_rate = predict("the rate from which on it diverges", ...)
 
 # %% tags=["nbval-check-output"]
 def rounds(eta, again):
-    """w after ten of document 000's rounds; again: with the second descent."""
+    """Return w after ten of document 000's rounds; again: with the second descent."""
     w = np.array([1.0])
     rule = Twice(w, eta, again=again)  # the server's table: w, then the aggregated gradient, then w …
     for _ in range(10):
@@ -484,7 +484,7 @@ my_rate.compare(1)
 # - One server, seven policies; each decides which worker may start, and which gradients count now.
 # - If a worker is always slow, only a policy without a bound, or one that leaves this worker behind, is faster. If
 #   workers are slow now and then, a small bound is enough for nearly all of the gain.
-# - The lead is bounded by s, exactly; the staleness is another number, and it is measured.
+# - The lead is bounded by s, exactly; the staleness is a different number, and it is measured.
 # - Seconds and samples are two axes, and a mode that wins on one may lose on the other. Look at both.
 #
 # ## What to try

@@ -16,12 +16,12 @@
 # %% [markdown]
 # # 10 · Downpour, and the hybrid of servers and workers
 #
-# **Question:** so far every iteration pulled *all* parameters and pushed *a whole* gradient. Can a worker do with
-# less: talk to the servers less often, or about fewer parameters? And what is lost?
+# **Question:** so far every iteration pulled *all* parameters and pushed *a whole* gradient. Can a worker communicate
+# less: less often, or fewer parameters? And what is lost?
 #
-# Two answers, both from the documents. **DistBelief** (document 001) talks less often. The **hybrid** of document
-# 000 keeps at the centre only the parameters that must be there: often used ones, 热门参数; the others stay with the
-# worker that uses them.
+# Two answers, both from the documents. **DistBelief** (document 001) communicates less often. The **hybrid** of
+# document 000 keeps at the centre only the parameters that are used often (热门参数); the others stay with the worker
+# that uses them.
 
 # %%
 # %load_ext farandole
@@ -44,12 +44,11 @@ plt.rcParams["figure.dpi"] = 100
 # ## 1 Fetch now and then, push now and then
 #
 # In Downpour SGD each worker is a *replica* of the model. It fetches the parameters every $n_\text{fetch}$
-# iterations and pushes the sum of its gradients every $n_\text{push}$; in between it goes on with its own copy.
-# The servers apply whatever comes at once (异步更新), by Adagrad, which makes steps smaller where gradients have been
-# large.
+# iterations and pushes the sum of its gradients every $n_\text{push}$; in between it trains its own copy. The servers
+# apply every push at once (异步更新), with Adagrad, which takes smaller steps where gradients have been large.
 #
-# Fetching and pushing happen in the client's second thread while the replica computes. To *count* messages we
-# forbid that for a moment (`overlap=False`): one replica, 60 iterations.
+# Fetching and pushing happen in the client's second thread while the replica computes. To *count* messages we turn
+# that off (`overlap=False`): one replica, 60 iterations.
 #
 # **Predict:** with 5/5 instead of 1/1, by what factor do the replica's bytes go down? And the server's?
 
@@ -66,11 +65,11 @@ my_replica.compare(every.bytes_sent[2] / fifth.bytes_sent[2], within=0.1)
 my_server.compare(every.bytes_sent[1] / fifth.bytes_sent[1], within=0.1)
 
 # %% [markdown]
-# A fifth, as it should be: what costs is the messages of n bytes, $1/n_\text{fetch} + 1/n_\text{push}$ of them
-# per iteration instead of 2. (The tests compare a single replica with 1/1 to torch's own Adagrad, parameter by
+# A fifth, as expected: the cost is in the messages of n bytes, and there are $1/n_\text{fetch} + 1/n_\text{push}$ of
+# them per iteration instead of 2. (The tests compare a single replica with 1/1 to torch's own Adagrad, parameter by
 # parameter, at every step: there the two are the same.)
 #
-# What it costs is staleness: a gradient that is pushed now was computed at parameters fetched up to
+# The price is staleness: a gradient that is pushed now was computed at parameters fetched up to
 # $n_\text{fetch} + n_\text{push}$ iterations ago, and three replicas push at the same time. Does it still learn?
 
 # %%
@@ -95,20 +94,20 @@ for name, run in runs.items():
     print(f"{name:>7}: accuracy {s.test_accuracy:.1%}, {s.wall_s:.1f} s, server sent {max(s.bytes_sent) / 1e6:.0f} MB")
 
 # %% [markdown]
-# One of the three replicas is four times slower, and no other waits for it: the others simply do more of the work. All
-# three settings get there. The fewer the messages, the fewer updates fall between a fetch and a push, since the others,
-# too, push less often; what grows instead is how far a replica walks on its own.
+# One of the three replicas is four times slower, and no other waits for it: the others simply do more of the work.
+# All three settings learn. With fewer messages, fewer updates fall between a fetch and a push, because the other
+# replicas also push less often. Instead, each replica moves further from the servers' parameters.
 #
 # **Try:** `local_lr=0` switches the replica's own steps off; then 20/20 computes twenty gradients at the same
 # parameters. What happens to the accuracy?
 #
 # **Which batches does a replica compute?** So far each draws batches from its own share of the data. When a replica
-# dies, its samples are not used any more. Document 001 lets the centre submit the tasks (计算任务提交给工作节点): the
-# manager assigns numbers of mini-batches to idle replicas. One replica is four times slower, another is killed on the
-# way.
+# dies, its samples are no longer used. In document 001 the centre submits the tasks (计算任务提交给工作节点): the
+# manager assigns numbers of mini-batches to idle replicas. Here one replica is four times slower, and another is
+# killed during training.
 #
 # **Predict:** 60 steps of three workers are 180 mini-batches, five of them a task. How many of the 36 tasks are
-# computed? Which of the three has done most?
+# computed? Which of the three computes the most?
 
 # %%
 my_tasks = predict("tasks that are computed, of 36", ...)
@@ -128,14 +127,14 @@ my_tasks.compare(tasks.steps)
 my_most.compare(max(done_by, key=done_by.get))
 
 # %% [markdown]
-# All 36, each once. The task that the dead replica held was given to another one; the last task of the slow one
-# was given to a second worker as well (a *backup task*), and the servers count the first push of a task only.
+# All 36, each once. The manager gave the dead replica's task to another replica. It gave the slow replica's last task
+# to a second worker as well (a *backup task*), and the servers count only the first push of a task.
 #
 # ## 2 When workers call things by different names
 #
-# Document 001 says of DistBelief that the master gives the workers global *label information*, so that different
-# local labels mean the same (对齐标签信息; the framework itself is about something else, erratum 001.4). It is a real
-# problem: data collected in three places comes with three numberings.
+# Document 001 says of DistBelief that the master gives the workers global *label information*, which maps different
+# local labels to the same meaning (对齐标签信息; DistBelief itself is about something else, erratum 001.4). It is a
+# real problem: data collected in three places comes with three numberings.
 
 # %% tags=["nbval-check-output"]
 from farandole.parameter_server.labels import align
@@ -146,8 +145,8 @@ for worker, numbers in enumerate(alignment.to_common):
     print(f"worker {worker}: its labels {list(range(len(numbers)))} are {numbers.tolist()}")
 
 # %% [markdown]
-# In the scenario each worker has six of the ten digits, numbered in its own way. It tells the manager their
-# names; the manager answers with the common numbers. Without that, "2" is a three for one worker and an eight for
+# In the scenario each worker has six of the ten digits, numbered in its own way. It sends the manager their names,
+# and the manager answers with the common numbers. Without that, "2" is a three for one worker and an eight for
 # another.
 #
 # **Predict:** the accuracy without alignment, if a worker reads the model's answers in its own numbering.
@@ -165,9 +164,9 @@ my_accuracy.compare(unaligned, within=0.25)
 # %% [markdown]
 # ## 3 Which parameters need a server at all?
 #
-# Text is different from pixels: of 65,536 words and pairs of words a passage has some fifty. A *sparse* worker
-# pulls the rows that its next batch needs, and pushes the gradient of these rows. But many rows are needed by one
-# worker only, because the words are rare and its documents are the only ones with them. Why send these at all?
+# Text differs from pixels: of 65,536 words and pairs of words a passage contains about fifty. A *sparse* worker pulls
+# the rows that its next batch needs, and pushes the gradient of these rows. But many rows are needed by one worker
+# only, because the words are rare and occur only in its documents. Why send these rows at all?
 #
 # Here is the rule on a small scale: how often has each of two workers updated each of five rows?
 
@@ -181,11 +180,11 @@ for row, owner in enumerate(division.owner):
     print(f"row {row}, updated {counts[0, row]} and {counts[1, row]} times, lives {place}")
 
 # %% [markdown]
-# Rows that several workers update are shared and must be where all can see them. A row that one worker alone updates
-# can be stored with it, and the result is *the same*: no other worker ever reads it. Now on the text, with three
-# workers: the counts are measured over one epoch, the rows divided, then trained in step.
+# Rows that several workers update are shared and must be where all workers can read them. A row that only one worker
+# updates can be stored with it, and the result is *the same*: no other worker ever reads it. Now we do this for the
+# text, with three workers: we count over one epoch, divide the rows, and train in step.
 #
-# **Predict:** are the trained parameters of both ways equal to the last bit?
+# **Predict:** are the trained parameters of both runs equal to the last bit?
 
 # %%
 my_equal = predict("equal to the last bit", ..., "yes", "no")
@@ -216,14 +215,15 @@ axes.set(xlabel="rows: at the centre (blue), and with each of the three workers"
 axes.spines[["top", "right"]].set_visible(False)
 
 # %% [markdown]
-# Most rows live with a worker, and yet many messages remain: the rows at the centre are few but *hot*, they are in
-# nearly every batch. That is Zipf's law, and the reason for document 000's rule to divide by frequency. And it matters
-# which worker gets which documents: with shuffled passages more words are met by several workers, and more rows travel.
+# Most rows are stored with a worker, and yet many messages remain: the rows at the centre are few but *hot*, and
+# occur in nearly every batch. That is Zipf's law, and the reason for document 000's rule to divide by frequency. The
+# distribution of the documents matters, too: with shuffled passages more words occur at several workers, and more
+# rows must be sent.
 #
-# So far a row that *two* workers update is at the centre, however seldom they do. Document 000 goes further: only the
-# hot parameters are at the centre, and *all* others with the clients (其他参数保存在各个客户端节点). A cold row that
-# several workers update then lives with the one that updates it most. In every step the others ask that worker for
-# the row, and send it their gradients.
+# So far a row that *two* workers update is at the centre, even if they update it rarely. Document 000 goes further:
+# only the hot parameters are at the centre, and *all* others with the clients (其他参数保存在各个客户端节点). A cold
+# row that several workers update is then stored with the worker that updates it most. In every step the others
+# request the row from that worker, and send it their gradients.
 #
 # **Predict:** rows in more than a tenth of all batches are hot. Do the trained parameters change? Which share of the
 # rows at the centre moves to the clients?
@@ -243,11 +243,12 @@ my_change.compare(centre.summary.params_sha256[0] != cold.summary.params_sha256[
 my_moving.compare(1 - rows[1] / rows[0], within=0.1)
 
 # %% [markdown]
-# Most of the shared rows are cold. But rows that are seldom used also travel seldom: the bytes fall by less than the
-# rows at the centre do. The price is that all workers now talk to each other, and have to go in step.
+# Most of the shared rows are cold. But rows that are rarely used are also rarely sent: the bytes fall by less than
+# the number of rows at the centre. The price is that all workers now communicate with each other, and have to proceed
+# in step.
 #
 # Document 000 calls this hybrid parallel (混合并行). Today that name usually means data and model parallel in one
-# grid (erratum 000.12); this is a hybrid of *where parameters live*. Near it is Parallax (Kim et al. 2019):
+# grid (erratum 000.12); this is a hybrid of *where parameters are stored*. Parallax (Kim et al. 2019) is close to it:
 # sparse parameters on servers, dense ones by all-reduce.
 #
 # ## Try
