@@ -16,16 +16,16 @@
 # %% [markdown]
 # # 11 · Online training
 #
-# **Question:** the world does not stand still while a model is trained, nor while it is used. How does a model keep up,
-# and how do its users always get a fresh one?
+# **Question:** the world changes while a model is trained, and while it is used. How does a model keep up, and how do
+# its users always get a fresh one?
 #
-# So far a training set lay still on a disk, was gone through again and again, and the model was judged when all
-# was over. In **online incremental training** (在线增量训练) samples come one after the other, each of them *once*,
-# and they change. Document 000 mentions it as a way to answer within milliseconds. How quickly an answer comes is
-# a matter of serving, not of training (erratum 000.27). What online training gives is a model that is **up to date**.
+# So far a training set was fixed, was used many times, and the model was evaluated at the end. In **online
+# incremental training** (在线增量训练) samples arrive one after another, each of them *once*, and they change.
+# Document 000 mentions it as a way to answer within milliseconds. But the response time is a matter of serving, not
+# of training (erratum 000.27). Online training gives a model that is **up to date**.
 #
-# Three things are new here: a stream that drifts, a test that needs no test set, and a *reader*, which takes the
-# parameters from the servers while they are being trained.
+# Three things are new here: a stream that drifts, a test that needs no test set, and a *reader*, which fetches the
+# parameters from the servers during training.
 
 # %%
 # %load_ext farandole
@@ -51,7 +51,7 @@ plt.rcParams["figure.dpi"] = 100
 # ## 1 A world that turns
 #
 # Our stream consists of real handwritten digits that turn, further and further, by 90 degrees from its first sample to
-# its last. That is how **drift** is studied: when a real stream changes is not known, and here we know it for every
+# its last. That is how **drift** is studied: we do not know when a real stream changes, but here we know it for every
 # sample.
 #
 # The stream is dealt to the workers like cards, position *p* to worker *p* mod *n*, so that all of them see the same
@@ -78,11 +78,11 @@ print("each of the 20 positions exactly once:", sorted(everything.tolist()) == l
 # %% [markdown]
 # ## 2 Test, then train
 #
-# How good is the model *now*? A test set that we put aside at the beginning shows upright digits: it tells how good
-# the model would have been then. But a stream brings its own test. Every sample is first **predicted**, with
-# parameters that cannot know it, and then **learned from**. The share of right predictions is the *prequential*
-# (predictive sequential) accuracy (Dawid 1984; Gama and others 2013). Nothing has to be put aside, nothing
-# is used twice, and one forward pass does for both.
+# How good is the model *now*? A test set put aside at the beginning shows upright digits: it measures how good the
+# model would have been then. But a stream brings its own test. The model first **predicts** every sample, with
+# parameters that have not seen it, and then **learns** from it. The share of correct predictions is the *prequential*
+# (predictive sequential) accuracy (Dawid 1984; Gama and others 2013). Nothing has to be put aside, nothing is used
+# twice, and one forward pass serves for both.
 #
 # Here it is in plain numpy, with one matrix as the model, and beside it a copy that stops learning after a fifth
 # of the stream.
@@ -117,18 +117,18 @@ print("the last tenth: frozen fewer than 3 of 10 right:", bool(np.mean(frozen_ri
 my_right.compare(10 * np.mean(frozen_right[last]), within=0.25)
 
 # %% [markdown]
-# The copy has become *worse than when it was learned*, though it has not changed. A model in use gets old by itself,
-# just because the world moves.
+# The copy has become *worse than when it was learned*, though it has not changed. A model in use gets outdated
+# without any change, just because the world changes.
 #
 # ## 3 To read what others are writing
 #
-# Now the model is to be used while it is trained. The easiest would be to look into the server's memory whenever we
-# like. What could go wrong? An update moves 26,122 numbers one after the other. A reader that looks in the middle of it
-# sees a model that never was: half old, half new, a **torn read**.
+# Now we use the model while it is trained. The easiest way would be to read the server's memory at any time. What
+# could go wrong? An update changes 26,122 numbers one after another. A reader that reads during an update gets a
+# model that never existed: half old, half new, a **torn read**.
 #
-# A server prevents that by being single-minded: it takes one message after the other, and while an answer is
-# leaving it moves nothing. Below, rank 1 pushes as fast as it can and rank 2 reads as fast as it can. Every update
-# adds 1 to all numbers. So in *version* v, after v updates, all numbers must be v.
+# A server prevents that by handling one message at a time: while it sends an answer, it applies no update. Below,
+# rank 1 pushes as fast as it can and rank 2 reads as fast as it can. Every update adds 1 to all numbers. So in
+# *version* v, after v updates, all numbers must be v.
 #
 # **Predict:** rank 2 reads 50 times while 300 updates come in. Will it see version after version, or skip some?
 
@@ -181,11 +181,11 @@ else:  # the reader
 my_versions.compare("skips some")
 
 # %% [markdown]
-# It skips some, and reads some twice: it reads at any time, and no worker waits for it. That is the difference from a
-# worker. A worker has a *clock*, and policies make others wait for it; a reader has none.
+# It skips some, and reads some twice: it reads at any time, and no worker waits for it. A worker is different: it has
+# a *clock*, and policies make other workers wait for it. A reader has none.
 #
-# With several servers each part is of one version, and the parts may be a few updates apart, exactly as for a
-# worker that pulls.
+# With several servers each part is of one version, but the parts may be a few updates apart, exactly as for a worker
+# that pulls.
 #
 # ## 4 All of it together
 #
@@ -216,7 +216,7 @@ figure.tight_layout()
 
 # %% [markdown]
 # Each grey line is a reading. Between two of them the reader answers with parameters that get older, and the green
-# line sinks until the next one lifts it. At the very beginning it knows nothing at all: the first reading came
+# line falls until the next reading raises it. At the very beginning it knows nothing at all: the first reading came
 # before the first update.
 #
 # What must hold, whatever the speed of your computer:
@@ -235,8 +235,8 @@ print("its last answers are by the final parameters:", versions[-1] == summary.s
 # %% [markdown]
 # ## 5 How often should one publish?
 #
-# A reading costs a copy of all parameters over the network: 104 kB here, gigabytes for a large model. So one would
-# like to read seldom.
+# A reading costs a copy of all parameters over the network: 104 kB here, gigabytes for a large model. So a reader
+# should read rarely.
 #
 # **Predict:** the stream lasts 2 seconds. What does the reader lose if it reads every second, and what does it gain
 # with ten readings a second?
@@ -251,7 +251,7 @@ for seconds in (0.1, 1.0):
 
 
 def after_the_start(run):
-    """What the reader answered once there was something to know, by parameters of that time."""
+    """Return what the reader answered once the model had learned something, by parameters of that time."""
     return [line for line in run.serving if line["angle"] > 30 and line["reading"] > 0]
 
 
@@ -287,17 +287,17 @@ for seconds in sorted(runs):
 # %% [markdown]
 # The points of all intervals go down together: what counts is not the interval but **how far the world has turned**
 # since the reading. So the right interval depends on how fast *your* stream drifts: it is what you may lose, divided by
-# the slope. The age in updates is the measure that goes with it: while nothing is learned, old parameters are as good
-# as new ones.
+# the slope. The age in updates is the matching measure: while nothing is learned, old parameters are as good as new
+# ones.
 #
-# The height at which the points begin, on the left, differs from one reading to the next. A reading catches the model
-# as it is at that moment, and with a large learning rate single steps of SGD can be bad ones (the dips of the blue line
-# above). A reader that reads seldom uses a bad one for a long time.
+# The height at which the points begin, on the left, differs from one reading to the next. A reading gets the model of
+# that moment, and with a large learning rate single steps of SGD can be bad (the dips of the blue line above). A
+# reader that reads rarely uses bad parameters for a long time.
 #
 # ## 6 Is training held up?
 #
-# The reader has no clock, so no policy waits for it. But nothing is free. While the server answers the reader it
-# moves nothing, and on a computer with few cores the reader takes time from the workers by computing.
+# The reader has no clock, so no policy waits for it. But reading is not free. While the server answers the reader it
+# applies no update, and on a computer with few cores the reader's computing takes time from the workers.
 #
 # **Predict:** did the three runs above take different times, with 1, 2 and 10 readings a second? And how much slower
 # are workers that take samples as fast as they can, if a reader reads twenty times a second?
@@ -328,16 +328,15 @@ for name, run in held_up.items():
     print(f"{name}: {sum(run.summary.lead.values())} iterations, {run.summary.steps} updates; read: {readings > 0}")
 
 # %% [markdown]
-# The same iterations, the same updates: in the training's own count there is no reader. What it costs is its share
-# of the cores and of the server's time. Two runs on a computer that does other things as well differ by more than
-# that, so do not trust a single pair: run the cell again. Where readers are many, one lets them read from a *copy* of
-# the servers.
+# The same iterations, the same updates: the reader does not appear in the training's counts. It costs only its share
+# of the cores and of the server's time. Two runs on a busy computer differ by more than that, so do not trust a
+# single pair: run the cell again. With many readers, let them read from a *copy* of the servers.
 #
 # ## What you have seen
 #
-# - A model that is left alone gets worse by itself when its world drifts; one that goes on learning follows.
+# - A model that stops learning gets worse when its data drift; one that goes on learning follows.
 # - A stream is its own test: predict first, learn then. One forward pass does both.
-# - A reader without a clock can take whole parameters, never torn ones, from servers that are being written to.
+# - A reader without a clock gets whole parameters, never torn ones, from servers that are being updated.
 # - How old parameters may be depends on the drift. Measure their age in updates, not only in seconds.
 #
 # ## What to try
@@ -349,5 +348,5 @@ for name, run in held_up.items():
 #    `rate`. In which of the two do samples of very different angles meet in one model? Look at `angle` and `staleness`.
 # 4. Make the reader slow: `slow="rank=4,factor=20"`. What gets older, and what does not change?
 # 5. `ranks=6, readers=2`: do two readers always answer with the same version?
-# 6. A reader could average its last few readings before it answers. What happens to bad moments, and what to the age?
-# 7. In section 3 let the server answer with `comm.Isend` and go on at once. Which line of the output changes?
+# 6. A reader could average its last few readings before it answers. What happens at bad moments, and to the age?
+# 7. In section 3 let the server answer with `comm.Isend` and continue at once. Which line of the output changes?

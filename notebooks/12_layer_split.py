@@ -23,9 +23,9 @@
 # to rank on the way forward, and their gradients on the way back.
 #
 # Document 000 gives the steps: the **model is uploaded** (上传模型) to a root, **cut** (切分模型) into sub-models,
-# all are told where each part lives, each part is sent to its node, all train, and in the end the whole is gathered
-# again. But it also says that "every node runs the complete network". That would be data parallel (erratum 000.5).
-# We follow the steps, and let each node run its part.
+# all nodes learn where each part is stored, each part is sent to its node, all train, and in the end the whole model
+# is gathered again. But it also says that "every node runs the complete network". That would be data parallel
+# (erratum 000.5). We follow the steps, and let each node run its part.
 
 # %%
 # %load_ext farandole
@@ -72,12 +72,12 @@ my_parts.compare([len(costs[part]) for part in min_max_partition(costs, 3)])
 my_thirds.compare(largest_cost(costs, thirds))
 
 # %% [markdown]
-# A third of all cannot be had, since layers are not divided here. That is found by dynamic programming, in
+# Exactly a third each is impossible, because layers are not divided here. Dynamic programming finds the best cut in
 # twenty lines (`model_parallel/partition.py`): the best cut of n layers into k parts ends with *some* last part, and
-# what is before it is cut best into k − 1 parts.
+# the layers before it are cut best into k − 1 parts.
 #
-# But what does a layer cost? Its time, if we want to be fast; its memory, if that is what is short. Both can be
-# measured. Here is a small convolutional network for images of 28 × 28 pixels, on a batch of 64.
+# But what does a layer cost? Its time, if speed matters; its memory, if memory is short. Both can be measured. Here
+# is a small convolutional network for images of 28 × 28 pixels, on a batch of 64.
 #
 # **Predict:** which layers take the most time? And which hold the most parameters?
 
@@ -130,16 +130,16 @@ my_time.compare(max(("Conv2d", "Linear"), key=taken.get))
 my_parameters.compare("Linear")
 
 # %% [markdown]
-# Convolutions take the time, since each of their few parameters is used at every pixel. What takes memory are the
-# large images between them, which must be kept for the way back, and one linear layer with most of the parameters.
-# So there are two best cuts, and they are not the same. (The bars of time differ from computer to computer.)
+# Convolutions take the time, because each of their few parameters is used at every pixel. The memory goes to the
+# large images between them, which must be kept for the backward pass, and to one linear layer with most of the
+# parameters. So there are two best cuts, and they differ. (The bars of time differ from computer to computer.)
 #
 # ## 2 Upload, cut, tell, send, gather
 #
-# Now with three ranks. Rank 0 is the root. The others build their layers on torch's *meta device*, where a tensor has a
-# shape and no memory: no rank but the root ever holds the whole model.
+# Now with three ranks. Rank 0 is the root. The others build their layers on torch's *meta device*, where a tensor has
+# a shape but no memory: no rank but the root ever holds the whole model.
 #
-# **Predict:** how many parameters does the root send away?
+# **Predict:** how many parameters does the root send to the others?
 
 # %%
 my_away = predict("parameters that the root sends away", ...)
@@ -188,12 +188,12 @@ with World.start(RunOptions()) as world:
 my_away.compare(206_922 - 160)
 
 # %% [markdown]
-# The root has sent 4 bytes for every parameter that is elsewhere, and every rank knows from the plan what its
+# The root has sent 4 bytes for every parameter of the other parts, and every rank knows from the plan what its
 # neighbours will send. No message will have to say how large it is.
 #
 # ## 3 Training: one loss, and gradients that arrive
 #
-# A rank that is given activations does not know where they came from, and need not. On the way back it is given the
+# A rank that receives activations does not need to know where they came from. In the backward pass it receives the
 # gradient *of its outputs*, and torch's `outputs.backward(gradient)` continues from there:
 #
 # $$ \frac{\partial L}{\partial w_i} = \frac{\partial L}{\partial y_i}\,\frac{\partial y_i}{\partial w_i},\qquad
@@ -283,15 +283,15 @@ my_messages.compare([1, 2, 1])
 my_same.compare("yes")
 
 # %% [markdown]
-# The same model, to rounding, in every step: a layer split changes *where* things are computed, and nothing else.
+# The same model, to rounding, in every step: a layer split changes *where* each layer is computed, and nothing else.
 #
 # ## 4 The scenario, and what its timeline shows
 #
-# `layer_split` does all of that for any of our models. A perceptron with six hidden layers, on one, two and four
-# ranks; the data, the seed and the batches are the same.
+# `layer_split` does all of that for any of our models. Here it trains a perceptron with six hidden layers on one, two
+# and four ranks, with the same data, seed and batches.
 #
-# **Predict:** for which share of its time does a rank compute, if there are four? How often do two of them compute at
-# the same moment?
+# **Predict:** for which share of its time does each of four ranks compute? How often do two of them compute at the
+# same time?
 
 # %%
 my_share = predict("the part of its time that a rank of four computes (0 to 1)", ...)
@@ -319,9 +319,9 @@ passes = sum(event["dur"] for event in run.trace if event["cat"] == "compute" an
 print("all their passes, one after the other, take no longer than the run:", passes < run.summary.wall_s)
 
 # %% [markdown]
-# Blue walks down the stairs and up again, and beside it everything is grey: **one rank works, three wait**. One rank
-# alone, if it had the memory, would be as fast as all four. It could not be otherwise: the second part needs what the
-# first has computed (erratum 001.11). The same three steps with the passes told apart:
+# The blue boxes go down like stairs and up again, and everything else is grey: **one rank works, three wait**. One
+# rank alone, if it had the memory, would be as fast as all four. This is inevitable, because the second part needs
+# the output of the first (erratum 001.11). The next picture shows three steps with the passes in different colours:
 
 # %%
 line = pipeline_picture.measured(runs["4 ranks"], steps=3)
@@ -336,9 +336,9 @@ my_share.compare(1 - runs["4 ranks"].summary.idle_share, within=0.2)
 # ## 5 What it costs, and what it is for
 #
 # Document 000 says of model parallel that it needs more memory, that it is usually much faster than data parallel,
-# and that it solves the problem of communication. It is the reverse on all three (erratum 000.6), and the
-# record has the figures. First memory: parameters, as many gradients, the state of the optimizer (Adam keeps two
-# numbers for each parameter), activations. **Predict:** how much of all that does the fullest of four ranks hold?
+# and that it solves the problem of communication. The opposite is true of all three (erratum 000.6), and the record
+# has the figures. First memory: parameters, as many gradients, the state of the optimizer (Adam keeps two numbers for
+# each parameter), activations. **Predict:** how much of all that does the rank with the most memory hold, of four?
 
 # %%
 my_fullest = predict("the part that the fullest of four ranks holds (0 to 1)", ...)
@@ -370,13 +370,13 @@ figure.tight_layout()
 
 # %% [markdown]
 # **That** is what a layer split is for. A model too large for one device trains on four: four times too large, if the
-# parts were equal, which these are not. And even one that fits may be trained with more samples at a time (内存超限,
-# running out of memory, is mostly a matter of activations).
+# parts were equal, which these are not. And even a model that fits can be trained with more samples at a time
+# (内存超限, running out of memory, is mostly a matter of activations).
 #
 # Now communication. A cut costs two messages per batch: activations one way, gradients the other way. Data parallel
 # sends *parameters'* gradients instead, 2(P−1)/P times their bytes with the ring.
 #
-# **Predict:** which of the two sends less here? What would have to be different to turn it round?
+# **Predict:** which of the two sends less here? What would have to change to reverse the order?
 
 # %%
 my_less = predict("the one that sends less", ..., "layer split", "data parallel")
@@ -395,19 +395,19 @@ print(f"they are equal at a batch of {ring / (2 * 256 * 8):.0f} samples")
 my_less.compare("layer split" if summary.bytes_sent[1] / 12 < ring else "data parallel")
 
 # %% [markdown]
-# It depends on the batch: activations grow with it, parameters do not. And there is a difference that no number of
-# bytes shows: an all-reduce can go on while the backward pass is still computing, but at a cut every rank waits
-# *within* the passes, in each batch twice.
+# It depends on the batch: activations grow with it, parameters do not. And there is a difference that no byte count
+# shows: an all-reduce can run while the backward pass still computes, but at a cut every rank waits *within* the
+# passes, twice in each batch.
 #
 # ## What you have seen
 #
 # - A chain of parts is as slow as its costliest part; the best cut can be computed, by time or by memory.
 # - Upload, cut, tell, send, train, gather: no rank but the root ever holds the whole model.
 # - One loss; activations go forward, their gradients back, nothing is averaged. The result is the unsplit model's.
-# - Memory per rank falls. Time does not: P − 1 of P ranks wait. Notebook `13_pipelines` gives them something to do.
+# - Memory per rank falls. Time does not: P − 1 of P ranks wait. Notebook `13_pipelines` keeps them busy.
 #
-# A *layer* that is too large for one device is another matter: then its matrix has to be cut. Document 004 takes the
-# two for one (erratum 004.3); `14_tensor_split` keeps them apart.
+# A *layer* that is too large for one device needs another method, which cuts its matrix. Document 004 treats the two
+# as one (erratum 004.3); `14_tensor_split` separates them.
 #
 # ## What to try
 #
@@ -417,4 +417,4 @@ my_less.compare("layer split" if summary.bytes_sent[1] / 12 < ring else "data pa
 # 4. In section 3 leave out `x.requires_grad_()`. What does torch say, and on which rank?
 # 5. Let only the last rank update its part (`if last: update(part)`). Does the network still learn?
 # 6. `batch=1024` in section 5: which kind of memory grows, and which does not? Where is the communication now?
-# 7. `ranks=20`: what is said, and why is it right?
+# 7. `ranks=20`: what does the error message say, and why is it right?

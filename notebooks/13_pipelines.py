@@ -17,14 +17,14 @@
 # # 13 · Pipelines
 #
 # **Question:** a model is cut into four parts on four ranks, and one of them works while three wait. What can the
-# others do meanwhile?
+# waiting ranks do meanwhile?
 #
 # Work on another batch, or on another piece of the same one. **Pipeline parallel** (流水线并行) cuts each batch into
-# **micro-batches**: as soon as a stage has handed the first one on, it takes the second. It is how a laundry works:
-# nobody waits with the second load until the first one is dry.
+# **micro-batches**: as soon as a stage has sent the first one on, it starts the second. A laundry works in the same
+# way: the second load is washed while the first one dries.
 #
-# Which micro-batch a stage takes next, forward or backward, is said by a **schedule**. In the code it is a generator
-# that knows no tensors, no messages and no clock. This is the whole of the first one, GPipe (Huang et al. 2019):
+# A **schedule** says which micro-batch a stage computes next, forward or backward. In the code it is a generator that
+# knows no tensors, no messages and no clock. This is the complete first one, GPipe (Huang et al. 2019):
 
 # %%
 # %load_ext farandole
@@ -56,23 +56,23 @@ print(inspect.getsource(gpipe.computations))
 # %% [markdown]
 # ## 1 From a schedule to messages, a time line, a proof
 #
-# The messages follow from the computations: before a forward pass the activations of the stage before must arrive,
-# after it the own ones are sent on, and backward the other way round. Here is what the middle one of three stages does
-# with two micro-batches:
+# The messages follow from the computations: before a forward pass a stage receives the activations of the stage
+# before, after it the stage sends its own, and backward passes reverse this. The middle one of three stages does the
+# following with two micro-batches:
 
 # %% tags=["nbval-check-output"]
 for step in with_messages(gpipe.computations(1, 3, 2), stage=1, stages=3):
     print(step)
 
 # %% [markdown]
-# A **checker** runs all stages in one process, without a tensor, in simulated time. It finds out whether every
-# micro-batch goes forward and backward once on each stage and in the right order, how long each stage waits, and how
-# many micro-batches a stage holds at once. A wrong schedule has no chance:
+# A **checker** runs all stages in one process, without a tensor, in simulated time. It checks that every micro-batch
+# goes forward and backward once on each stage and in the right order, and it computes how long each stage waits and
+# how many micro-batches a stage holds at once. It rejects a wrong schedule:
 
 
 # %% tags=["nbval-check-output"]
 def eager(stage, stages, micro_batches) -> Iterator[Forward | Backward | Update]:
-    """GPipe, but the first stage wants the first gradient before it has sent the second micro-batch."""
+    """GPipe, but the first stage waits for the first gradient before it has sent the second micro-batch."""
     first = 1 if stage == 0 else micro_batches
     yield from (Forward(m) for m in range(first))
     yield from (Backward(m) for m in reversed(range(micro_batches)))
@@ -88,13 +88,14 @@ except ScheduleError as error:
 # %% [markdown]
 # ## 2 From naive to GPipe
 #
-# The runs of this notebook train a perceptron of 16 layers on four ranks. It is so small that a pass takes no time at
-# all; `pace_ms=25` makes every pass take 25 milliseconds (a backward pass has two halves, for inputs and for weights,
-# and takes twice as long). So all stages are equal, as they never quite are in life, and the picture is the
-# schedule's. Where the bubble is small, we go more slowly still, so that a millisecond for a message does not blur it.
+# The runs of this notebook train a perceptron of 16 layers on four ranks. It is so small that a pass takes hardly any
+# time; `pace_ms=25` makes every pass take 25 milliseconds (a backward pass has two halves, for inputs and for
+# weights, and takes twice as long). So all stages take equally long, which they never quite do in practice, and the
+# picture shows the schedule. Where the bubble is small, the passes are slower still, so that a millisecond for a
+# message does not blur it.
 #
-# In each pair of pictures the upper one is drawn from the schedule, the lower one from the trace of a real run. What
-# is empty is called the **bubble**.
+# In each pair of pictures the upper one is drawn from the schedule, the lower one from the trace of a real run. The
+# empty part is called the **bubble**.
 
 # %%
 P, M = 4, 8  # stages, micro-batches
@@ -104,7 +105,7 @@ runs = {}
 
 
 def run(name, **options):
-    """Train with that schedule, and draw it: as it should be, and as it was in the last step."""
+    """Train with that schedule, and draw it as planned and as measured in the last step."""
     runs[name] = launch("pipeline", ranks=P, **recipe | options, schedule=name, out=folder / name)
     times = Times(*[runs[name].config["pace_ms"]] * 3)
     lines = scheduled(choose(name), P, M, times, "milliseconds"), measured(runs[name], runs[name].summary.steps - 1)
@@ -132,8 +133,8 @@ my_wait.compare(P - 1)
 my_bubble.compare(check(choose("gpipe"), P, M).bubble_of_total, within=0.05)
 
 # %% [markdown]
-# The last stage waits for three forward passes, and again for three backward passes at the end; the others wait
-# as long, elsewhere. With p stages and m micro-batches:
+# The last stage waits for three forward passes, and again for three backward passes at the end; the other stages wait
+# as long, at other times. With p stages and m micro-batches:
 #
 # $$ \frac{\text{bubble}}{\text{total}} = \frac{p-1}{m+p-1} \qquad\text{or}\qquad
 # \frac{\text{bubble}}{\text{ideal}} = \frac{p-1}{m} $$
@@ -157,13 +158,13 @@ my_four.compare(next(m for m in range(1, 100) if (4 - 1) / (m + 4 - 1) < 0.1), w
 my_eight.compare(next(m for m in range(1, 100) if (8 - 1) / (m + 8 - 1) < 0.1), within=0.04)
 
 # %% [markdown]
-# So: many micro-batches. What speaks against it? Small micro-batches make small matrix products, which a device does
-# less well. And look at "holds 8": until its backward pass, a micro-batch's activations have to be kept.
+# So many micro-batches are good. But small micro-batches mean small matrix products, which a device computes less
+# efficiently. And look at "holds 8": a micro-batch's activations have to be kept until its backward pass.
 #
 # ## 3 1F1B: the same bubble, less memory
 #
-# GPipe's first backward pass could have begun long before. **1F1B** (Fan et al. 2021, Narayanan et al. 2021) takes
-# each micro-batch backward as soon as it can: *one forward, one backward*.
+# GPipe's first backward pass could have begun long before. **1F1B** (Fan et al. 2021, Narayanan et al. 2021) starts
+# each backward pass as soon as it can: *one forward, one backward*.
 #
 # **Predict:** which bubble is smaller, GPipe's or 1F1B's?
 
@@ -178,16 +179,16 @@ bubbles = {name: check(choose(name), P, M).bubble_of_total for name in ("gpipe",
 my_smaller.compare("they are equal" if np.isclose(*bubbles.values()) else min(bubbles, key=bubbles.get))
 
 # %% [markdown]
-# They are equal: the last stage still cannot start before three passes. What has changed stands on the right. Stage s
-# holds at most p − s micro-batches, *however many there are*, so that m can grow until the bubble is small.
+# They are equal: the last stage still cannot start before three passes. The change is in the figures on the right.
+# Stage s holds at most p − s micro-batches, *however many there are*, so m can grow until the bubble is small.
 #
 # ## 4 Interleaved: a shorter way to fill
 #
-# The bubble is what it takes to fill the pipeline and to empty it. If each rank has two thin pieces of the model
-# instead of a thick one, layers 0 and 4 instead of 0 and 1, the first micro-batch reaches the last rank in half the
-# time (Narayanan et al. 2021). It then passes all ranks once more. Pale boxes are the second piece.
+# The bubble is the time to fill the pipeline and to drain it. If each rank has two thin pieces of the model instead
+# of a thick one, layers 0 and 4 instead of 0 and 1, the first micro-batch reaches the last rank in half the time
+# (Narayanan et al. 2021). It then passes all ranks once more. Pale boxes are the second piece.
 #
-# **Predict:** with v pieces, what becomes of the bubble, and what of the number of messages?
+# **Predict:** with v pieces, how do the bubble and the number of messages change?
 
 # %%
 my_ratio = predict("the bubble with two pieces, as a part of that with one (0 to 1)", ...)
@@ -201,27 +202,28 @@ my_ratio.compare(1 / 2)
 my_messages.compare(2)
 
 # %% [markdown]
-# bubble/ideal is (p − 1)/(v m): half of it. The messages have doubled, and the first rank holds more.
+# bubble/ideal is (p − 1)/(v m), here a half of 1F1B's. The messages have doubled, and the first rank holds more.
 #
 # ## 5 Zero bubble: not everything is urgent
 #
 # A backward pass computes two things: the gradient of the inputs, for which the stage before is waiting, and the
-# gradient of the weights, for which none is. **Zero-bubble** (Qi et al. 2023) does the first at once, and keeps the
-# second for times in which there would be nothing to do.
+# gradient of the weights, for which no stage is waiting. **Zero-bubble** (Qi et al. 2023) computes the first at once,
+# and the second at times when the stage would otherwise be idle.
 
 # %%
 run("zero-bubble", pace_ms=50)
 
 # %% [markdown]
-# The yellow boxes fill what was empty at the end. What is left is the filling. The price is memory: a micro-batch is
-# held until its yellow box is done.
+# The yellow boxes fill the empty part at the end. Only the bubble at the start is left. The price is memory: a
+# micro-batch is held until its yellow box is done.
 #
 # ## 6 No bubble at all, and its price
 #
-# Three schedules fill the filling, too. **ZB-H2** (the same paper) takes more micro-batches forward, until the first
+# Three schedules fill the start, too. **ZB-H2** (the same paper) computes more forward passes, until the first
 # gradient is back. **ZB-V** gives each rank two thin pieces of the model, placed in a V: rank 0 has the first one and
-# the last one, so its first gradient is back early. **DualPipe** (DeepSeek-AI 2024) holds the model twice. Half of the
-# micro-batches enter at rank 0 and half at rank 3, and a rank that would wait for the ones computes for the others.
+# the last one, so its first gradient is back early. **DualPipe** (DeepSeek-AI 2024) holds the model twice. Half of
+# the micro-batches enter at rank 0 and half at rank 3, and a rank that would wait for one half computes for the
+# other.
 #
 # **Predict:** which of them holds the fewest micro-batches, and which one the most?
 
@@ -237,11 +239,11 @@ Image(filename=str(pipeline_picture.draw(folder / "further.png", *lines)))
 # %% [markdown]
 # In ZB-H2 and ZB-V each stage begins a little later than the one before, and also ends later. For a single batch these
 # slanted sides are still a bubble. But nothing synchronises the stages at an update: stage 0 begins the next batch
-# while the others are in this one. What counts in a training is a stage's own time from its first box to its last, and
+# while the others are in this one. So in training only a stage's own time counts, from its first box to its last, and
 # that has no gap. The checker calls the longest of these times the *period*.
 #
-# In DualPipe the micro-batches from rank 3 go through the pale boxes. Only the first and the last backward passes are
-# in halves, where another stage would wait for the whole.
+# In DualPipe the pale boxes belong to the micro-batches from rank 3. Only the first and the last backward passes are
+# split in halves, where another stage would have to wait for both.
 
 # %% tags=["nbval-check-output"]
 print(f"{'':14}idle of 24   holds at most   pieces of 1/{P} of the model on each rank")
@@ -255,8 +257,8 @@ my_fewest.compare(min(stashed, key=stashed.get))
 my_most.compare(max(stashed, key=stashed.get))
 
 # %% [markdown]
-# So the bubble can be bought with activations (ZB-H2), or nearly so with parameters (DualPipe); ZB-V has it for nothing
-# but messages. DualPipe is made for more than that: on a GPU, a forward pass of one direction computes while a backward
+# So more activations remove the bubble (ZB-H2), or more parameters nearly remove it (DualPipe); ZB-V only needs more
+# messages. DualPipe has another purpose, too: on a GPU, a forward pass of one direction computes while a backward
 # pass of the other communicates. Our models do not communicate inside a pass, so this does not show here.
 #
 # ZB-V, measured in two batches that follow each other:
@@ -267,10 +269,10 @@ lines = scheduled(choose("zb-v"), P, M, Times(50, 50, 50), "milliseconds"), meas
 Image(filename=str(pipeline_picture.draw(folder / "zb-v.png", *lines)))
 
 # %% [markdown]
-# The batches interlock: there is a slanted side only before the first one and after the last. (Thin gaps are messages,
-# and what else this computer does.)
+# The batches interlock: there is a slanted side only before the first one and after the last. (Thin gaps are
+# messages, and other work of this computer.)
 #
-# **Predict:** after a DualPipe training, which ranks have the same parameters?
+# **Predict:** after training with DualPipe, which ranks have the same parameters?
 
 # %%
 my_twin = predict("the rank with the same parameters as rank 0", ...)
@@ -286,16 +288,16 @@ print("the same loss as 1f1b, to 1e-12:", abs(both.final_loss - runs["1f1b"].sum
 my_twin.compare(both.params_sha256.index(both.params_sha256[0], 1))
 
 # %% [markdown]
-# Before each update the two ranks that hold the same pieces add up their gradients: each has seen half of the
-# micro-batches. It is data parallel training in miniature.
+# Before each update the two ranks that hold the same pieces add up their gradients: each has computed half of the
+# micro-batches. This is data parallel training with two ranks.
 #
 # ## 7 Measured against the formula
 #
-# The table has each bubble as a share of the total time. *By formula* is what the papers say for passes of equal
-# length: with GPipe and 1F1B each rank is idle for the time of p − 1 micro-batches, with interleaving for half of that,
-# with zero-bubble for a third. *The schedule* is what the checker counts. *The whole run* is the record's `idle_share`:
-# from the first step's start to the last one's end, all time in which a rank does not compute. Whatever else runs on
-# the computer adds to it and hardly ever takes away, so the last column has the less disturbed of the two steps.
+# The table has each bubble as a share of the total time. *By formula* is the papers' figure for passes of equal
+# length: with GPipe and 1F1B each rank is idle for the time of p − 1 micro-batches, with interleaving for half of
+# that, with zero-bubble for a third. *The schedule* is the checker's count. *The whole run* is the record's
+# `idle_share`: all time in which a rank does not compute, from the start of the first step to the end of the last.
+# Other work on the computer nearly always adds to it, so the last column has the less disturbed of the two steps.
 
 # %%
 formulas = {"naive": (P - 1) / P, "gpipe": (P - 1) / (M + P - 1), "1f1b": (P - 1) / (M + P - 1),
@@ -315,8 +317,9 @@ for name, formula in formulas.items():
 # %% [markdown]
 # ## 8 The same model, whatever the order
 #
-# None of these schedules changes *what* is computed. Each micro-batch's loss counts with its share of the batch, its
-# gradients are added up, and the parameters move once, when all are there. It is the unsplit model's step.
+# None of these schedules changes *what* is computed. Each micro-batch's loss is weighted by its share of the batch,
+# the gradients are added up, and the parameters are updated once, when all gradients are there. It is the unsplit
+# model's step.
 #
 # **Predict:** are the trained parameters of two schedules equal *to the bit*?
 
@@ -337,16 +340,16 @@ my_order.compare(digests["1f1b"] == digests["gpipe"])
 
 # %% [markdown]
 # GPipe goes backward from the last micro-batch to the first, so its gradients are added in another order, and rounded
-# differently: the last digit of a float64. (Interleaved divides the layers differently, so that the ranks'
-# digests cannot be compared at all.)
+# differently: the last digit of a float64. (Interleaved divides the layers differently, so the ranks' digests cannot
+# be compared at all.)
 #
 # ## 9 Memory, and how to buy it with time
 #
-# The record says how many bytes of activations each rank held at most, as torch itself reports what it keeps.
-# **Predict** from the "holds …" of the pictures: how many times more does GPipe hold than 1F1B, on each stage?
+# The record has the most bytes of activations that each rank held, as torch itself reports them. **Predict** from the
+# "holds …" of the pictures: how many times as much as 1F1B does GPipe hold on each stage?
 #
-# There is a way to hold less with any schedule: keep only each stage's *inputs*, and compute all else again when
-# the backward pass comes (**recomputation**, Chen et al. 2016). It costs one more forward pass for each backward pass.
+# Any schedule can hold less: a stage keeps only its *inputs*, and computes everything else again before the backward
+# pass (**recomputation**, Chen et al. 2016). It costs one more forward pass for each backward pass.
 
 # %%
 my_times = predict("times more that GPipe holds on stages 0 to 3, as a list", ...)
@@ -377,10 +380,10 @@ my_times.compare(held["gpipe"] / held["1f1b"], within=0.05)
 # %% [markdown]
 # ## 10 PipeDream: never empty
 #
-# The bubble comes from waiting until all gradients of a batch are there, before the next batch may begin. **PipeDream**
-# (Narayanan et al. 2019) does not wait. It does not cut the batches either; they follow each other through the
-# pipeline, and every stage updates after each backward pass. Here it is drawn for eight batches, and measured in the
-# first eight of twelve:
+# The bubble comes from waiting for all gradients of a batch before the next batch may begin. **PipeDream** (Narayanan
+# et al. 2019) does not wait. It does not cut the batches either: they follow each other through the pipeline, and
+# every stage updates after each backward pass. The picture shows the plan for eight batches, and the measured first
+# eight of twelve:
 
 # %%
 slowly = recipe | {"pace_ms": 50, "steps": 12}
@@ -390,17 +393,17 @@ lines = drawn, measured(never_empty, step=0, steps=M)
 Image(filename=str(pipeline_picture.draw(folder / "pipedream.png", *lines)))
 
 # %% [markdown]
-# It is filled once, and then all stages work all the time: where the upper one runs empty, the lower one has the next
-# batches already. (A black line is an update.)
+# The pipeline is filled once, and then all stages work all the time: where the upper picture drains, the lower one
+# already has the next batches. (A black line is an update.)
 #
-# But there is something wrong with these pictures, if you look for it. Batch 4 goes *forward* on stage 0 after the
-# update of batch 0; when it comes *back*, batches 1, 2 and 3 have moved the parameters, too. A backward pass with
-# other parameters than those of the forward pass computes the gradient of nothing.
+# But there is a problem in these pictures. Batch 4 goes *forward* on stage 0 after the update of batch 0; when it
+# comes *back*, batches 1, 2 and 3 have changed the parameters, too. A backward pass with other parameters than those
+# of the forward pass computes the gradient of no function.
 #
-# PipeDream's answer is **weight stashing**: each batch takes note of the version of the parameters that it went forward
-# with, and goes backward with the same one.
+# PipeDream's answer is **weight stashing**: each stage keeps the version of the parameters that a batch used in its
+# forward pass, and uses the same version in the backward pass.
 #
-# **Predict:** which versions (how many updates) does batch 10 meet on stages 0, 1, 2 and 3?
+# **Predict:** which versions (how many updates) does batch 10 use on stages 0, 1, 2 and 3?
 
 # %%
 my_versions = predict("versions on stages 0 to 3, as a list", ...)
@@ -422,8 +425,8 @@ print(f"bubble/total, filled and emptied once: {few:.1%} in 12 batches, {many:.1
 print(f"measured in 12: {never_empty.summary.idle_share:.1%}")
 
 # %% [markdown]
-# Within one stage each gradient is honest, then; between stages the versions differ, and all but the last stage
-# learn from gradients that are up to three updates old. It is not SGD any more, it is *delayed* SGD.
+# So within one stage each gradient is consistent. But between stages the versions differ, and all but the last stage
+# learn from gradients that are up to three updates old. This is no longer SGD but *delayed* SGD.
 #
 # **Predict:** does it still converge, as quickly as 1F1B? With a small learning rate, and with a large one?
 
@@ -464,14 +467,14 @@ my_small.compare(learned["pipedream", 0.1].summary.test_accuracy > 0.7)
 my_large.compare(learned["pipedream", 0.7].summary.test_accuracy > 0.7)
 
 # %% [markdown]
-# With a small rate the parameters hardly move in three updates, and PipeDream is a little behind. With a large rate an
-# old gradient points away from where the parameters were. 1F1B learns faster then; PipeDream is thrown out. So what
-# the full pipeline wins has to be weighed against the smaller steps. (The same price is paid by asynchronous updates:
-# `09_update_modes`. There the delay is by chance, here it is the same for every batch.)
+# With a small rate the parameters hardly move in three updates, and PipeDream is a little behind. With a large rate
+# an old gradient no longer fits the current parameters. 1F1B learns faster then; PipeDream fails. So the gain of the
+# full pipeline has to be weighed against the smaller steps. (Asynchronous updates pay the same price: see
+# `09_update_modes`. There the delay is random, here it is the same for every batch.)
 #
-# The paper has one option more. With **vertical sync** the version that stage 0 has used travels with the batch, and
-# all stages use that one. Then the gradient is that of *one* model, which is p − 1 updates old on every stage:
-# w ← w − η∇f(w⁽ᵗ⁻ᵖ⁺¹⁾).
+# The paper has one option more. With **vertical sync** the number of the version that stage 0 has used travels with
+# the batch, and all stages use that version. Then the gradient is that of *one* model, which is p − 1 updates old on
+# every stage: w ← w − η∇f(w⁽ᵗ⁻ᵖ⁺¹⁾).
 #
 # **Predict:** which stages have to keep more versions for that?
 
@@ -494,8 +497,8 @@ my_stages.compare(np.flatnonzero(kept[1] > kept[0]))
 
 # %% [markdown]
 # For stage 0 nothing changes: its version was the oldest anyway. The last stage needed a single version, and now keeps
-# as many as the first. In return the gradient is that of one function at one point. PipeDream leaves vertical sync off
-# by default, since it costs memory at every stage.
+# as many as the first. In return the gradient is that of one function at one point. PipeDream leaves vertical sync
+# off by default, because it costs memory on every stage but the first.
 #
 # ## What you have seen
 #
@@ -512,15 +515,15 @@ my_stages.compare(np.flatnonzero(kept[1] > kept[0]))
 # | PipeDream | only at the beginning and the end | p − s, and as many versions of the parameters | no: delayed SGD |
 # | PipeDream, vertical sync | only at the beginning and the end | p − s, and p versions | no: SGD, p − 1 updates late |
 #
-# - A schedule is a list of passes; messages, time line, bubble and memory follow from it.
-# - The bubble is measured where the formula says. The formula says it only for *equal* stages: that is why
+# - A schedule is a list of passes; messages, timeline, bubble and memory follow from it.
+# - The measured bubble agrees with the formula. The formula holds only for *equal* stages: that is why
 #   `12_layer_split` cuts where the costliest part costs least.
-# - Nothing but PipeDream changes the result; the order in which gradients are added changes the last digit.
+# - Only PipeDream changes the result; the order in which gradients are added changes the last digit.
 #
 # ## What to try
 #
 # 1. `farandole draw 1f1b --stages 8 --micro-batches 32`: for how long are all stages busy? And with 4 micro-batches?
-# 2. In section 1 repair `eager` so that the checker is content, and compare its bubble with GPipe's.
+# 2. In section 1 repair `eager` so that the checker accepts it, and compare its bubble with GPipe's.
 # 3. Draw zero-bubble with `Times(30, 30, 10)` and `Times(30, 10, 30)`. Which helps it more?
 # 4. `farandole draw dualpipe --stages 8 --micro-batches 20` is the figure of DeepSeek's report. Draw ZB-V with the
 #    times of question 3: is it still without a bubble?

@@ -20,9 +20,9 @@
 # device, or too slow on it?
 #
 # Then its matrix has to be cut. Document 004 says that cutting a network is, from the computation's side, processing
-# the **matrix in blocks** (矩阵做了分块处理). These are two methods (erratum 004.3): a layer split leaves every matrix
-# whole and lets the ranks work one after the other; with blocks *all ranks work on every layer at the same time*. The
-# second is called **tensor parallel** (张量并行) today, and was made usual by Megatron-LM (Shoeybi et al. 2019).
+# the **matrix in blocks** (矩阵做了分块处理). These are two methods (erratum 004.3): a layer split leaves every
+# matrix whole, and the ranks work one after another; with blocks *all ranks work on every layer at the same time*.
+# The second is called **tensor parallel** (张量并行) today, and became common with Megatron-LM (Shoeybi et al. 2019).
 
 # %%
 # %load_ext farandole
@@ -46,12 +46,12 @@ plt.rcParams["figure.dpi"] = 100
 # ## 1 Two ways to cut a product
 #
 # A linear layer is a product Y = X A. X has a row for each sample, A a row for each input and a column for each output.
-# A can be cut by columns or by rows. What is grey all ranks have; blue belongs to rank 0 and orange to rank 1.
+# A can be cut by columns or by rows. All ranks have the grey parts; blue belongs to rank 0 and orange to rank 1.
 
 
 # %%
 def equation(ax, title, *terms):
-    """Draw symbols, and matrices (name, height, width, how it is cut or whose it is)."""
+    """Draw symbols, and matrices (name, height, width, how it is cut or which rank has it)."""
     x = 0.0
     for term in terms:
         if isinstance(term, str):
@@ -98,9 +98,9 @@ print("by rows, the parts are   ", [part.shape for part in by_rows], "and added 
 my_cut.compare("by rows")
 
 # %% [markdown]
-# Both need one: columns a gather, rows a sum. But the halves of Y that a cut by columns leaves are *finished*, and one
-# can go on with them. Layers come in pairs, with a bend between them that looks at each number by itself: Y = X A, then
-# H = bend(Y), then Z = H B.
+# Both need messages: columns a gather, rows a sum. But the halves of Y after a cut by columns are *finished*, and
+# each rank can continue with its half. Layers come in pairs, with an elementwise non-linear function between them,
+# here called bend: Y = X A, then H = bend(Y), then Z = H B.
 #
 # **Predict:** A by columns or by rows? B by columns or by rows? Find the pair of cuts with the fewest messages. Why not
 # A by rows?
@@ -124,20 +124,21 @@ my_A.compare("by columns")
 my_B.compare("by rows")
 
 # %% [markdown]
-# **Columns, then rows.** What the first layer leaves with a rank is just what the second one needs there, the bend may
-# be applied to it in peace, and the pair costs a single all-reduce. With A by rows the sum has to be there *before* the
-# bend, for a bend of a sum is not the sum of the bends; with B by columns every rank would need all of H.
+# **Columns, then rows.** The first layer's output on a rank is just what the second layer needs there. The rank can
+# apply the bend without messages, and the pair costs a single all-reduce. With A by rows the sum must be complete
+# *before* the bend, because the bend of a sum is not the sum of the bends. With B by columns every rank would need
+# all of H.
 #
 # ## 2 The way back: f and g
 #
-# A sum by messages is an operation that torch knows nothing of, so it must be told how to go back through it. Z is the
-# sum of all parts, so the gradient of each part is the gradient of Z: which every rank has. *Backward of the sum is
-# nothing.* And X, which all ranks have used, gets a gradient from each of them:
+# Torch knows nothing of a sum by messages, so it must be told how to go backward through it. Z is the sum of all
+# parts, so the gradient of each part is the gradient of Z, which every rank has. *Backward of the sum is the
+# identity.* And X, which all ranks have used, gets a gradient from each of them:
 #
 # $$ Z = \sum_r \mathrm{bend}(X A_r)\,B_r \qquad\Rightarrow\qquad
 # \frac{\partial L}{\partial X} = \sum_r \frac{\partial L}{\partial Y_r}\,A_r^\top $$
 #
-# *Backward of doing nothing is a sum.* Megatron calls the two operators f (where X goes in) and g (where Z comes out).
+# *Backward of the identity is a sum.* Megatron calls the two operators f (where X goes in) and g (where Z comes out).
 # They are each other's conjugates:
 #
 # | | forward | backward |
@@ -145,8 +146,8 @@ my_B.compare("by rows")
 # | f, a copy to the parts | nothing | all-reduce |
 # | g, a sum of the parts | all-reduce | nothing |
 #
-# Here they are on two ranks, in the linear layers that the scenario uses. Beside them each rank computes with the whole
-# layers. At last f is left out of the column layer (`entered=True` says that X has been through it already).
+# Here they are on two ranks, in the linear layers that the scenario uses. For comparison each rank also computes with
+# the whole layers. Finally f is left out of the column layer (`entered=True` says that X has already passed f).
 #
 # **Predict:** how many bytes does a rank send forward, and how many backward, if X has n bytes? And what will be wrong
 # without f: the outputs, the gradients of the two layers, or the gradient of X?
@@ -176,7 +177,7 @@ X, coming_back = torch.randn(32, 64), torch.randn(32, 64)
 
 
 def both_ways(first, second):
-    """Z, the gradients of X and of the first weights; bytes sent forward and backward, as shares of X's."""
+    """Return Z, the gradients of X and of the first weights; bytes sent forward and backward, as shares of X's."""
     x, start = X.clone().requires_grad_(), comm.bytes_sent
     Z = second(nn.functional.gelu(first(x)))
     middle = comm.bytes_sent
@@ -202,18 +203,18 @@ my_backward.compare(1)
 my_wrong.compare("the gradient of X")
 
 # %% [markdown]
-# Without f everything looks right, and the pair itself does learn. Only the layers *before* it are given half a
-# gradient, each rank another half: that is how a missing f is found, or not found.
+# Without f everything looks right, and the pair itself does learn. Only the layers *before* it get half a gradient,
+# each rank another half: only there can a missing f be detected.
 #
 # An all-reduce of n bytes costs 2(P−1)/P n per rank with the ring, that is n for two ranks. The bias of the second
-# layer is added after the sum: within each part it would count P times.
+# layer is added after the sum. In each part it would be counted P times.
 #
 # ## 3 Attention by heads
 #
 # The transformer's other half, **attention**, has four matrices: queries, keys, values and output. Between them every
-# place looks at all places before it, which is no bend that goes number by number. But it is done *head by head*, and
-# no head ever looks at another one. So a rank gets some heads: their columns of the first three matrices, their rows
-# of the fourth.
+# position attends to all positions before it, which is not an elementwise function. But attention works *head by
+# head*, and no head uses another one. So a rank gets some heads: their columns of the first three matrices, and their
+# rows of the fourth.
 #
 # **Predict:** four heads of 16 numbers, three ranks. Which shapes do the queries' weights have? How many all-reduces
 # does it take, forward and backward?
@@ -258,22 +259,22 @@ my_rows.compare([32, 16, 16])
 my_all_reduces.compare([1, 1])
 
 # %% [markdown]
-# f stands before all three, so that their gradients of X are added up here first, and once between the ranks.
+# f comes before all three, so their gradients of X are added first on the rank, and then once between the ranks.
 # Document 004's law of the barrel holds here, too: rank 0 has two heads, and the others wait for it. Heads that
 # divide evenly are better.
 #
 # ## 4 By vocabulary: the embedding and the loss
 #
 # Two more matrices are large in a language model: the **embedding** has a vector for each symbol, and the head
-# computes a score for each symbol. Both are cut by vocabulary. A rank looks up the symbols that it has, and says zero
-# for all others; the sum is right.
+# computes a score for each symbol. Both are cut by vocabulary. A rank looks up the symbols that it has, and
+# contributes zero for all others; the sum is right.
 #
-# The scores (logits) then lie divided, and the cross-entropy needs all of a row: its loss is $\log \sum_c e^{z_c} -
-# z_\text{target}$. One could gather the rows, but with 50,000 symbols that is most of what there is in the model.
-# Three numbers per rank and row are enough: the largest score m, the sum s of $e^{z - m}$, and the target's score, or
-# 0 where another rank has it.
+# The scores (logits) are then divided between the ranks, and the cross-entropy needs all of a row: its loss is
+# $\log \sum_c e^{z_c} - z_\text{target}$. One could gather the rows, but with 50,000 symbols the logits are most of a
+# model's activations. Three numbers per rank and row are enough: the largest score m, the sum s of $e^{z - m}$, and
+# the target's score, or 0 where another rank has it.
 #
-# **Predict:** how do you put the m and s of two ranks together?
+# **Predict:** how do you combine the m and s of two ranks?
 
 # %% tags=["nbval-check-output"]
 row, target = np.array([1000.0, 998.0, 3.0, 1001.0, 999.5, -7.0]), 4
@@ -288,8 +289,8 @@ print(f"from three numbers of each half: {np.log(total) + largest - sum(wanted):
 print(f"from the whole row:              {np.log(np.exp(row - row.max()).sum()) + row.max() - row[target]:.6f}")
 
 # %% [markdown]
-# Everything is relative to the largest score, so no exponential can overflow: $e^{1000}$ is none that a computer knows.
-# The same with the real ones. One rank has symbols 0 to 48, the other 49 to 96.
+# Everything is relative to the largest score, so no exponential can overflow, as $e^{1000}$ would. Now with the real
+# layers. One rank has symbols 0 to 48, the other 49 to 96.
 #
 # **Predict:** a row of logits has 97 numbers. How many does a rank send for each row?
 
@@ -340,8 +341,8 @@ my_numbers.compare(3)
 # %% [markdown]
 # ## 5 The whole transformer
 #
-# Now all together: the scenario `tensor_split` with a character-level transformer of two blocks, 64 wide, on the text
-# that comes with Python. On one, two and four ranks: its four heads allow no more.
+# Now everything together: the scenario `tensor_split` with a character-level transformer of two blocks, 64 wide, on
+# the text that comes with Python. It runs on one, two and four ranks: its four heads allow no more.
 
 # %%
 recipe = {"data": "pydoc", "model": "transformer", "hidden": 64, "batch": 16, "steps": 3, "precision": "float64"}
@@ -370,7 +371,7 @@ for P in (2, 4):
 my_step.compare(all_reduces)
 
 # %% [markdown]
-# **Four all-reduces per block**, two each way, whatever the number of ranks. Here is where they stand in time:
+# **Four all-reduces per block**, two each way, whatever the number of ranks. The timeline shows when they happen:
 
 # %%
 figure, axes = plt.subplots(2, 1, figsize=(9.5, 4.2))
@@ -379,9 +380,9 @@ for ax, P in zip(axes, (2, 4), strict=True):
 figure.tight_layout()
 
 # %% [markdown]
-# A zebra. There are no stairs as in a layer split: all ranks compute at the same time, and the same amount. But they
-# stop to talk several times *within* each layer, and nothing else can be done meanwhile, because the next product
-# needs the sum. (Where there are more ranks than cores, some of the grey is waiting for a core.)
+# The pattern has stripes, not stairs as in a layer split: all ranks compute at the same time, and the same amount.
+# But they stop to communicate several times *within* each layer, and can do nothing else meanwhile, because the next
+# product needs the sum. (Where there are more ranks than cores, some of the grey is waiting for a core.)
 #
 # ## 6 What is divided, and what is not
 #
@@ -426,29 +427,28 @@ ax.spines[["top", "right"]].set_visible(False)
 figure.tight_layout()
 
 # %% [markdown]
-# The large matrices are divided. What is small is not: layer norms, the biases of row layers, the vectors of the
-# places. Every rank has them all, and because f has added up what comes back, every rank moves them by the same bits.
-# No comparison is needed.
+# The large matrices are divided. The small parameters are not: layer norms, the biases of row layers, the position
+# embeddings. Every rank has all of them, and because f has added up their gradients, every rank updates them by the
+# same bits. No comparison is needed.
 #
-# Activations are divided *between* f and g only. In a block of width w, with h heads and t tensor ranks, each character
-# leaves from forward to backward
+# Activations are divided only *between* f and g. In a block of width w, with h heads and t tensor ranks, each
+# character's activations, kept from forward to backward, are
 #
 # $$ 4w + \frac{12w}{t} + \frac{h}{t} + 4 \quad\text{numbers.} $$
 #
-# 4w are the inputs of both branches and what the norms make of them: whole, on each rank. 12w are queries, keys,
-# values, what attention has found, and both sides of the four times wider bend: divided. So with many ranks a quarter
-# of it stays on everyone. (Korthikanti et al. 2022 divide that, too, by places: sequence parallel, which
-# `--sequence-parallel` is here.)
+# 4w are the inputs of both branches and the outputs of the norms: whole, on each rank. 12w are queries, keys, values,
+# the output of attention, and both sides of the four times wider bend: divided. So with many ranks a quarter stays on
+# every rank. (Korthikanti et al. 2022 divide that, too, by positions: sequence parallel, here `--sequence-parallel`.)
 #
 # ## 7 When it pays
 #
 # A block's six matrices have 12 w² elements, so a forward pass takes 24 w² operations per character (and some for
-# attention's own products), a P-th of it on each rank. Two all-reduces send 4(P−1)/P · w numbers. The number of
-# characters cancels: **a larger batch does not help**, as it would with data parallel, where the gradient is as long
-# as ever. Only width does:
+# attention's own products), a P-th of them on each rank. Two all-reduces send 4(P−1)/P · w numbers. The number of
+# characters cancels: **a larger batch does not help**, unlike in data parallel, where the gradient keeps its length.
+# Only width helps:
 #
 # **Predict:** a device that makes $10^{14}$ operations a second, numbers of 2 bytes, eight ranks. How fast must the
-# link be, so that sending takes no longer than computing: for w = 64, 1,024 and 12,288 (GPT-3)?
+# link be so that sending takes no longer than computing: for w = 64, 1,024 and 12,288 (GPT-3)?
 
 # %%
 my_links = predict("GB/s for w = 64, 1,024 and 12,288, as a list", ...)
@@ -462,20 +462,20 @@ for w in (64, 1024, 12288):
 my_links.compare([speed * 4 * (P - 1) * 2 / (24 * w) / 1e9 for w in (64, 1024, 12288)], within=0.1)
 
 # %% [markdown]
-# The links between the cards of one machine carry some hundreds of gigabytes a second; a network of 10 Gbit/s carries
-# 1.25. And these are bytes alone: each of the four all-reduces per block is also a *wait* for 2(P−1) messages, one
-# after the other, in every layer and for every micro-batch.
+# The links between the GPUs of one machine carry some hundreds of gigabytes a second; a network of 10 Gbit/s carries
+# 1.25. And these are only the bytes: each of the four all-reduces per block is also a *wait* for 2(P−1) messages, one
+# after another, in every layer and for every micro-batch.
 #
-# That is why a tensor split stays within one machine, on fast links. A model of width 64 is much too small for it to
-# pay; that its result is *right* can be seen at any size.
+# That is why a tensor split stays within one machine, on fast links. For a model of width 64 it does not pay off, but
+# any size shows that its result is *right*.
 #
 # ## What you have seen
 #
 # - By columns the parts of Y are finished; by rows they are summands. Columns, then rows: one all-reduce for both.
-# - f and g: backward of a copy is a sum, backward of a sum is a copy. A missing f goes unnoticed by its own layer.
+# - f and g: backward of a copy is a sum, backward of a sum is a copy. A missing f does not show in its own layer.
 # - Attention is cut by heads, embedding and head by vocabulary, and the loss needs three numbers per row and rank.
-# - The transformer is the unsplit one, to rounding. Four all-reduces per block, in bytes as by formula.
-# - Parameters shrink to nearly 1/t, activations to (4 + 12/t)/16 per block. Batch size does not change what it costs
+# - The transformer is the unsplit one, to rounding. Four all-reduces per block, with the bytes of the formula.
+# - Parameters shrink to nearly 1/t, activations to (4 + 12/t)/16 per block. The batch size does not change the cost
 #   per character.
 #
 # Layers on different ranks, batches on different ranks, matrices on different ranks: `15_hybrid` puts them together.
@@ -486,7 +486,7 @@ my_links.compare([speed * 4 * (P - 1) * 2 / (24 * w) / 1e9 for w in (64, 1024, 1
 # 2. In section 2 leave out g instead: `nn.functional.linear(…, second.weight)` in place of `second(…)`, and no bias in
 #    either layer. Which of the three comparisons fail now?
 # 3. In section 2 use a matrix of 250 columns on three ranks. How many does each rank have?
-# 4. `launch("tensor_split", ranks=3, …)` for the transformer: whose waiting goes up, and why? And `ranks=5`?
+# 4. `launch("tensor_split", ranks=3, …)` for the transformer: which ranks wait longer, and why? And with `ranks=5`?
 # 5. `hidden=128` in section 5: which of bytes, parameters and operations grow twofold, which fourfold?
-# 6. `launch("tensor_split", ranks=4, data="digits", depth=3)`: the perceptron has an odd number of hidden layers. What
-#    does the units' table in `model_parallel/tensor/units.py` say about the one that is left over?
+# 6. `launch("tensor_split", ranks=4, data="digits", depth=3)`: the perceptron has an odd number of hidden layers.
+#    What does the table of units in `model_parallel/tensor/units.py` say about the remaining layer?

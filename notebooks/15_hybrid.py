@@ -16,11 +16,11 @@
 # %% [markdown]
 # # 15 · Hybrid: data × pipeline × tensor
 #
-# **Question:** there are three ways to spread a training over ranks: divide the *data* (`03_synchronous_sgd`), the
+# **Question:** there are three ways to spread training over ranks: divide the *data* (`03_synchronous_sgd`), the
 # *layers* (`13_pipelines`), or the *matrices* (`14_tensor_split`). Which one for four ranks? And for a thousand?
 #
-# All three. Large models are trained with **hybrid parallel** (混合并行): the ranks stand in a grid with three axes.
-# Along each axis they do one of the three things, and know nothing of the other two (Narayanan et al. 2021).
+# All three. Large models are trained with **hybrid parallel** (混合并行): the ranks form a grid with three axes.
+# Along each axis they divide one of the three, independently of the other two (Narayanan et al. 2021).
 
 # %%
 # %load_ext farandole
@@ -52,7 +52,7 @@ plt.rcParams["figure.dpi"] = 100
 # %% [markdown]
 # ## 1 The place of each rank
 #
-# Four ranks can stand in a grid in six ways, and in no others:
+# Four ranks can form a grid in exactly six ways:
 
 # %% tags=["nbval-check-output"]
 three = ("data", "pipeline", "tensor")  # of six axes that a grid may have: 31_six_axes has them all
@@ -69,7 +69,7 @@ except UsageError as error:
 
 # %%
 def corner(data, pipeline, tensor):
-    """Where a rank is drawn."""
+    """Return where a rank is drawn."""
     return 3.2 * pipeline + 0.9 * tensor, -1.9 * data + 0.55 * tensor
 
 
@@ -91,8 +91,8 @@ ax.legend(frameon=False, loc="center right")
 ax.set_axis_off()
 
 # %% [markdown]
-# Rank = (data · 2 + pipeline) · 2 + tensor. The axis that talks most varies fastest, so that its ranks have
-# neighbouring numbers: a launcher puts neighbours onto one machine, where links are fast.
+# Rank = (data · 2 + pipeline) · 2 + tensor. The axis that communicates most varies fastest, so that its ranks have
+# neighbouring numbers: a launcher places neighbours on one machine, where links are fast.
 #
 # **Predict:** with which ranks does rank 5 communicate, and what? Which rank has the same *parameters* as rank 5, and
 # which works on the same *samples*?
@@ -120,17 +120,17 @@ my_tensor.compare(4)
 my_stage.compare(7)
 
 # %% [markdown]
-# A rank shares its parameters with those on its *data* line: here their gradients are added up, once per step. On its
-# *pipeline* line activations go forward and gradients back. With its *tensor* line it shares each layer. Rank 5
-# and rank 4 work on the same samples with different halves of the same matrices; so do 6 and 7, with other layers.
+# A rank has the same parameters as the ranks on its *data* line: there their gradients are added up, once per step.
+# On its *pipeline* line activations go forward and gradients back. With its *tensor* line it shares each layer. Rank
+# 5 and rank 4 work on the same samples with different halves of the same matrices; so do 6 and 7, with other layers.
 #
 # ## 2 Six grids, one model
 #
-# The program of all six is the same: take your place, cut the model into stages, cut your stage's matrices, run the
+# All six run the same program: find the rank's place, cut the model into stages, cut the stage's matrices, run the
 # pipeline's schedule, add up the gradients along the data line, update. An axis of length 1 costs nothing.
 #
-# Here a perceptron is trained for five steps in each of the grids, on all training images at a time, gathered on
-# rank 0, and compared with the model that plain torch trains in one process.
+# The cell trains a perceptron for five steps in each grid, with all training images in every step. It gathers the
+# model on rank 0 and compares it with the model that plain torch trains in one process.
 #
 # **Predict:** do the six models agree? To how many digits?
 
@@ -157,7 +157,7 @@ options = ModelParallelOptions(hidden=64, depth=4, batch=len(train), lr=RATE, pr
 
 
 def alone():
-    """The model in one process, after as many steps."""
+    """Return the model trained in one process for the same number of steps."""
     torch.manual_seed(options.seed)
     model = choices.build(options).double()
     for _step in range(STEPS):
@@ -191,15 +191,15 @@ my_models.compare("to rounding")
 # %% [markdown]
 # None of the three axes changes what is learned; they only add numbers in another order.
 #
-# One thing is left out of this picture. We have used all samples at a time. With smaller batches each pipeline shuffles
-# its own share of the data, so that grids with another *data* axis see other batches: as good, but not the same.
+# One simplification remains: every step used all samples. With smaller batches each pipeline shuffles its own share
+# of the data, so grids with another *data* axis see other batches: equally good, but different.
 #
 # ## 3 What each of them costs
 #
 # Now a larger perceptron with Adam, which keeps two more numbers for each parameter. Each of these runs is what
-# `launch("hybrid", ranks=4, data_ranks=2, pipeline_ranks=2, …)` does, and leaves a record. But to start four ranks
-# takes longer than these three steps of training, so here one start serves for all runs. (The last three are for
-# sections 4 and 5.)
+# `launch("hybrid", ranks=4, data_ranks=2, pipeline_ranks=2, …)` does, and leaves a record. But starting four ranks
+# takes longer than these three steps of training, so here all runs share one start. (The last three are for sections
+# 4 and 5.)
 
 # %%
 # %%mpi -n 4
@@ -233,8 +233,8 @@ run("2 × 2 × 1, ZeRO-1", (2, 2, 1), shard_optimizer=True)
 run("2 × 2 × 1, slowly", (2, 2, 1), pace_ms=40)
 
 # %% [markdown]
-# **Predict:** which grid sends the fewest bytes, and which one the most messages? Where does the fullest rank hold
-# least?
+# **Predict:** which grid sends the fewest bytes, and which one the most messages? In which grid does the rank with
+# the most memory hold the least?
 
 # %%
 my_fewest = predict("the grid with the fewest bytes, as [data, pipeline, tensor]", ...)
@@ -248,7 +248,7 @@ KINDS = ("parameters", "gradients", "optimizer_state", "activations")
 
 
 def fullest(run):
-    """What the rank holds that holds most, in MiB, kind by kind."""
+    """Return what the rank with the most memory holds, in MiB, kind by kind."""
     held = run.summary.memory["measured"]
     return max(zip(*(held[kind] for kind in KINDS), strict=True), key=sum)
 
@@ -275,17 +275,18 @@ my_least.compare(lengths[min(runs, key=lambda name: sum(fullest(runs[name])))])
 # %% [markdown]
 # Read the columns:
 #
-# - **Data** divides only activations, since each rank has its share of the samples. Of parameters, gradients and Adam's
-#   state all ranks hold everything. What it sends is 2(D−1)/D of the *parameters*, in 2(D−1) messages.
+# - **Data** divides only activations, because each rank has its share of the samples. Every rank holds all
+#   parameters, gradients and Adam's whole state. It sends 2(D−1)/D of the *parameters*, in 2(D−1) messages.
 # - **Pipeline** divides layers, with all that belongs to them. It sends *activations*, forward and back, in few
-#   messages. But its first stages hold several micro-batches at once, where a single stage holds but one; and no cut of
-#   five matrices into parts is even.
+#   messages. But its first stages hold several micro-batches at once, where a single stage holds only one; and no cut
+#   of five matrices into parts is even.
 # - **Tensor** divides matrices evenly, and activations in part. It sends activations too, in every layer, and has the
 #   most messages.
 # - The combinations lie between, kind by kind.
 #
-# Which sends more depends on the model and the batch. This perceptron is small and all samples are used at once, so
-# activations are many and parameters few. Turn it round and the data axis becomes the dear one.
+# Which grid sends more depends on the model and the batch. This perceptron is small and every step uses all samples,
+# so there are many activations and few parameters. With a large model and a small batch the data axis is the
+# expensive one.
 
 # %%
 figure, ax = plt.subplots(figsize=(9.5, 3))
@@ -302,7 +303,7 @@ figure.tight_layout()
 # %% [markdown]
 # ## 4 Two pipelines of two stages, in time
 #
-# 2 × 2 × 1: ranks 0 and 1 are one pipeline, 2 and 3 the other. Each takes half of the samples through, in four
+# 2 × 2 × 1: ranks 0 and 1 are one pipeline, 2 and 3 the other. Each processes half of the samples, in four
 # micro-batches. (Here every forward pass is made to take 40 milliseconds, and every backward pass 80, so that all are
 # equal.) **Predict:** what is the bubble? And where do the two pipelines have to wait for each other?
 
@@ -318,17 +319,17 @@ figure.tight_layout()
 
 # %% [markdown]
 # Within a step each rank waits for its neighbour in the pipeline, and the bubble is that of one pipeline alone: (p −
-# 1)/m = ¼ of the ideal, 1/5 of the total. Only when all micro-batches are through does rank 0 add up gradients with
-# rank 2, and rank 1 with rank 3. (White is book-keeping.) Below, at full speed, there are no stages: the two ranks of
-# a tensor line stop in each layer, and the two lines meet at the end of the step only.
+# 1)/m = ¼ of the ideal, 1/5 of the total. Only after all micro-batches does rank 0 add up its gradients with rank 2,
+# and rank 1 with rank 3. (White is book-keeping.) The lower picture, at full speed, has no stages: the two ranks of a
+# tensor line stop in each layer, and the two lines meet only at the end of the step.
 #
 # ## 5 The optimizer's state, divided
 #
-# On a data line all ranks hold the same parameters, and the same state for them: D times the same Adam. **ZeRO**, stage
-# 1 (Rajbhandari et al. 2020), divides it. Each rank keeps the state of *its* part, and moves only that:
+# On a data line all ranks hold the same parameters and the same state: D copies of Adam's. **ZeRO**, stage 1
+# (Rajbhandari et al. 2020), divides it. Each rank keeps the state of *its* part, and updates only that part:
 #
-# 1. reduce-scatter: each gets the sum of its part of the gradient,
-# 2. each moves its part of the parameters,
+# 1. reduce-scatter: each rank gets the sum of its part of the gradient,
+# 2. each updates its part of the parameters,
 # 3. all-gather: each gets all parts of the parameters.
 #
 # **Predict:** how many bytes more is that than an all-reduce of the gradients? (What does a ring all-reduce consist
@@ -349,8 +350,8 @@ for name, D in {"4 × 1 × 1": 4, "2 × 2 × 1": 2}.items():
 my_more.compare(sum(divided.bytes_sent) - sum(plain.bytes_sent))
 
 # %% [markdown]
-# A ring all-reduce *is* a reduce-scatter followed by an all-gather (`02_ring_all_reduce`). ZeRO-1 does its update
-# between the two, and saves the memory for nothing. With Adam the state is half of all that belongs to a parameter.
+# A ring all-reduce *is* a reduce-scatter followed by an all-gather (`02_ring_all_reduce`). ZeRO-1 updates between the
+# two, and saves memory at no cost. With Adam the state is half of the memory that belongs to a parameter.
 #
 # ## 6 When which?
 #
@@ -360,28 +361,28 @@ my_more.compare(sum(divided.bytes_sent) - sum(plain.bytes_sent))
 # | pipeline | layers | activations, at each of its cuts | m at each cut | many layers; between machines |
 # | tensor | matrices | 8(T−1)/T of a block's activations | 8(T−1) m per block | wide layers; within a machine |
 #
-# (m micro-batches; a block of the transformer has four all-reduces.) The price of the data axis is that every rank
-# holds the model, that of the pipeline its bubble, that of tensor ranks that they wait for each other within every
+# (m micro-batches; a block of the transformer has four all-reduces.) The data axis costs memory, because every rank
+# holds the model. The pipeline axis costs its bubble. On the tensor axis the ranks wait for each other within every
 # layer.
 #
 # The usual rule (Narayanan et al. 2021): *tensor* as far as the fast links reach, *pipeline* until a stage fits into
-# memory, *data* with what is left, its optimizer divided. The batch sets the limits: D ranks each need enough samples
-# for enough micro-batches, or the bubble grows.
+# memory, *data* with the remaining ranks, with a divided optimizer. The batch sets the limits: D ranks each need
+# enough samples for enough micro-batches, or the bubble grows.
 #
-# There is a neighbour with a similar name. The hybrid of `10_downpour_and_hybrid` is one of *where parameters live*:
+# Another method has a similar name. The hybrid of `10_downpour_and_hybrid` is about *where parameters are stored*:
 # hot ones, which many workers update, on a server; each of the others with the one worker that needs it. That is for
-# *sparse* models, in which a sample touches few of very many parameters (words, users, goods): one sends what is used,
-# and asks which other workers use it. The grid is for *dense* models, where every sample uses every parameter, so that
-# there are no rare ones to leave at home. Document 000 gives the first as its example of hybrid, and names the second
-# (erratum 000.12). They can be combined: the large embedding tables of a recommender on servers, its dense layers in a
-# grid.
+# *sparse* models, in which a sample uses few of very many parameters (words, users, goods), so only the used ones are
+# sent. The grid is for *dense* models, where every sample uses every parameter, so no parameter is rare enough to
+# keep local. Document 000 gives the first as its example of hybrid, and names the second (erratum 000.12). They can
+# be combined: the large embedding tables of a recommender on servers, its dense layers in a grid.
 #
 # ## 7 Let the devices decide
 #
-# The table can be computed. What a layer holds, computes and sends follows from its shape; what a device holds,
-# computes and carries can be measured. So every grid's memory and step can be predicted, and the best one taken:
-# document 003's adaptive strategy. Here for four devices that are given, with one thing changed at a time.
-# (`farandole.cost.modes` has the formulas. They take the all-reduce from the ring's steps, and the bubble from 1F1B's.)
+# The table can be computed. What a layer holds, computes and sends follows from its shape; a device's memory, speed
+# and link can be measured. So a program can predict every grid's memory and step time, and choose the best: document
+# 003's adaptive strategy. Here it does so for four given devices, with one property changed at a time.
+# (`farandole.cost.modes` has the formulas. They take the all-reduce from the ring's steps, and the bubble from
+# 1F1B's.)
 
 # %% tags=["nbval-check-output"]
 options = AdaptiveOptions(data="pydoc", model="transformer", hidden=128, depth=6, batch=32, optimizer="adam")
@@ -400,8 +401,8 @@ for situation, device in situations.items():
           f"{best.memory / 1e6:.0f} MB, {1e3 * best.step_s:.0f} ms a step")  # fmt: skip
 
 # %% [markdown]
-# How many devices, and of which kind? The same formulas, at growing numbers. A kind of few fast devices on a slow
-# network, and one of many slow ones on a fast one (`farandole advise --device …` prints the whole table):
+# How many devices, and of which kind? The same formulas answer that, too. We compare a few fast devices on a slow
+# network with many slow devices on a fast one (`farandole advise --device …` prints the whole table):
 
 # %% tags=["nbval-check-output"]
 kinds = [Kind.parse("name=few,tflops=4,memory-gb=16,count=8,gbps=1"),
@@ -410,7 +411,7 @@ rows = advised(costs, kinds, options.batch, options.optimizer)
 print("\n".join(verdicts(rows, target_s=0.01)))
 
 # %% [markdown]
-# And now in earnest: four ranks measure their speed, their link and their memory, choose, and train.
+# Now with real ranks: four ranks measure their speed, their link and their memory, choose, and train.
 
 # %%
 chosen = launch("adaptive", ranks=4, steps=3, hidden=256, depth=4, balance="layers", out=folder / "adaptive")
@@ -433,11 +434,12 @@ print("the first is the fastest:", best["step_s"] == min(mode["step_s"] for mode
 # %% [markdown]
 # Which one wins here depends on how busy this machine is: processes that share two cores have a link of a few hundred
 # Mbit/s and much latency. The prediction assumes that nothing overlaps, that all devices get equal parts, and that
-# an idle rank's core stays idle. On shared cores the last is wrong: a pipeline's bubble costs less there.
+# an idle rank's core stays idle. On shared cores the last assumption is wrong: a pipeline's bubble costs less there.
 #
 # ## What you have seen
 #
-# - Ranks form a grid; each axis has its own communicators, and the axis that communicates most gets neighbouring ranks.
+# - Ranks form a grid; each axis has its own communicators, and the axis that communicates most has neighbouring
+#   ranks.
 # - All six grids of four ranks learn what one process learns.
 # - They differ in what they hold and send: parameters for data, activations for pipeline and tensor.
 # - ZeRO-1 divides the optimizer's state by D, at the same bytes and with the same bits.
@@ -445,11 +447,11 @@ print("the first is the fastest:", best["step_s"] == min(mode["step_s"] for mode
 #
 # ## What to try
 #
-# 1. `batch=64` in section 3: which grids become cheap, which dear? Is the loss still the same in all of them?
-# 2. `hidden=1024, batch=64`, three steps: now parameters are many and activations few.
+# 1. `batch=64` in section 3: which grids become cheap, which expensive? Is the loss still the same in all of them?
+# 2. `hidden=1024, batch=64`, three steps: now there are many parameters and few activations.
 # 3. `launch("hybrid", ranks=4, tensor_ranks=2, slow="rank=3,factor=3")`, and other grids: where does a straggler hurt
 #    most? Look at `wall_s` and at the timeline.
 # 4. `recompute="stage"` and 1 × 4 × 1: what does the fullest rank hold now? And with `schedule="gpipe"`?
 # 5. `launch("hybrid", ranks=8, pipeline_ranks=2, tensor_ranks=2)`: the cube. Do its bytes follow from the table above?
 # 6. ZeRO-1 with `optimizer="sgd"`: what is there to divide?
-# 7. `launch("adaptive", …, link_mbps=10)`: what is chosen now? And with `memory_mb=1`?
+# 7. `launch("adaptive", …, link_mbps=10)`: which grid is chosen now? And with `memory_mb=1`?

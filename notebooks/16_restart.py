@@ -16,19 +16,19 @@
 # %% [markdown]
 # # 16 · Restart
 #
-# **Question:** a process is killed in the middle of a training. What must have been kept so that, in the end, the model
-# does not show that it happened?
+# **Question:** a process is killed in the middle of training. What must have been saved so that the final model does
+# not show it?
 #
-# The oldest answer is **restart recovery** (重启恢复). Document 000: if a node drops out, training is taken up again
-# from the last **checkpoint** (检查点), and that node's process is started again. Two things are missing there
-# (erratum 000.25):
+# The oldest answer is **restart recovery** (重启恢复). Document 000: if a node fails, training resumes from the last
+# **checkpoint** (检查点), and that node's process is started again. Two things are missing there (erratum 000.25):
 #
 # - *All* ranks must go back to the same checkpoint, not only the one that died. Otherwise the copies differ from then
-#   on. Under MPI that comes by itself: a job's processes belong together from its start to its end, and the others wait
+#   on. Under MPI this happens anyway: a job's processes belong together from start to end, and the other ranks wait
 #   in the next all-reduce for a rank that will not arrive. So the whole job ends, and the whole job starts again.
-# - The last checkpoint must be one that was written *completely*. Processes like to die at the worst moment.
+# - The last checkpoint must be one that was written *completely*. A process may die at any moment, also while it
+#   writes.
 #
-# We begin with what has to be kept, then make it safe on disk, and then kill.
+# We begin with what has to be saved, then make it safe on disk, and then kill a rank.
 
 # %%
 # %load_ext farandole
@@ -73,8 +73,8 @@ plt.rcParams["figure.dpi"] = 100
 # %% [markdown]
 # ## 1 All that decides how a training goes on
 #
-# A small training in plain torch, in one process: a network with dropout, an optimizer with a memory (Adam), batches in
-# a shuffled order. `save` copies four things; `restore` puts back whatever it is given.
+# Here is a small training program in plain torch, in one process: a network with dropout, an optimizer with a state
+# (Adam), batches in a shuffled order. `save` copies four things; `restore` restores whatever it is given.
 
 # %%
 torch.set_num_threads(1)
@@ -90,7 +90,7 @@ class Training:
         self.batches = EpochSampler(len(train), steps_per_epoch(len(train), 64), seed=0, rank=0)
 
     def step(self):
-        """Take one step; returns a copy of all parameters."""
+        """Take one step, and return a copy of all parameters."""
         rows = next(self.batches)
         self.optimizer.zero_grad()
         nn.functional.cross_entropy(self.model(pixels[rows]), labels[rows]).backward()
@@ -119,9 +119,9 @@ saved = training.save()
 expected = [training.step() for _ in range(100)]
 
 # %% [markdown]
-# Now the process dies after step 60 (we imagine), and a new one begins with the same program and what was saved.
+# Suppose that the process dies after step 60, and a new one begins with the same program and the saved state.
 #
-# **Predict:** which of the four can be left out, if the parameters shall be the same 100 steps later, *to the bit*?
+# **Predict:** which of the four can be left out if the parameters are to be the same 100 steps later, *to the bit*?
 
 # %%
 my_needless = predict("how many of the four can be left out", ...)
@@ -157,16 +157,16 @@ for ax in (left, right):
 figure.tight_layout()
 
 # %% [markdown]
-# None of them. Without the parameters everything was in vain, that is clear. Without the random numbers' state dropout
-# leaves out other pixels, without the position the batches are others: the result is *another* training, about as
-# good, and one never knows whether a difference comes from the failure or from something else. Without the optimizer's
-# memory it is worse for a while: Adam believes that it has just begun, and its first steps are too large (the orange
-# line on the right).
+# None of them. Without the parameters all progress is lost. Without the random numbers' state dropout leaves out
+# other units, and without the position the batches are others: the result is *another* training run, about as good.
+# Then it is impossible to tell whether a difference comes from the failure or from something else. Without the
+# optimizer's state training is worse for a while: Adam starts with empty averages, and its first steps are too large
+# (the orange line on the right).
 #
-# In the code it is called `TrainingState`. Under data parallelism the parameters and the optimizer's memory are the
-# same on all ranks and need to be kept once: `shared`. The random numbers are each rank's own. This is all of it for
-# the scenario `restart`; the position in the data follows from the step. In float16 there is one thing more: how far
-# the loss scale of notebook 07 has come, or a new start would leave out other steps.
+# In the code these are a `TrainingState`. Under data parallelism the parameters and the optimizer's state are the
+# same on all ranks and need to be saved once: `shared`. The random numbers' state is each rank's own. This is
+# everything for the scenario `restart`; the position in the data follows from the step. With float16 there is one
+# thing more, the loss scale of notebook 07: without it a new start would skip other steps.
 
 # %%
 print(inspect.getsource(TrainingState))
@@ -175,14 +175,14 @@ print(inspect.getsource(Replica.state))
 # %% [markdown]
 # ## 2 Two slots
 #
-# A file is not written in a moment. If the next checkpoint overwrites the last one, there is none in between. So there
-# are two **slots**, written in turn. Here two ranks write the checkpoints of a training whose ten parameters are all
-# equal to the step, so that one can see which one comes back. Each rank keeps half of what is shared.
+# Writing a file takes time. If the next checkpoint overwrites the last one, there is none in between. So there are
+# two **slots**, written in turn. Here two ranks write checkpoints whose ten parameters are all equal to the step, so
+# that we can see which checkpoint is restored. Each rank saves half of the shared state.
 
 
 # %% tags=["nbval-check-output"]
 def save(step, slot, ranks=2, writing=(0, 1)):
-    """What `ranks` ranks write; `writing` are those that get to it."""
+    """Write a checkpoint of `ranks` ranks, of which only those in `writing` get to it."""
     for rank in writing:
         state = TrainingState(step, shared={"parameters": torch.full((10,), step)}, own={"random": torch.arange(4)})
         part = checkpoint.part(state, {rank: state.own}, rank, ranks)
@@ -190,7 +190,7 @@ def save(step, slot, ranks=2, writing=(0, 1)):
 
 
 def show():
-    """Which checkpoint would be used, and what is said of the others."""
+    """Print which checkpoint would be used, and what is wrong with the others."""
     found, troubles = checkpoint.newest(slots)
     for trouble in troubles:
         print(trouble.replace(str(slots), "…"))
@@ -207,11 +207,11 @@ print({name: value for name, value in described.items() if name not in ("sha256"
 show()
 
 # %% [markdown]
-# The tensors lie in files of the safetensors format, which holds numbers and no program. The JSON file beside it
-# is written last, and holds a checksum of the tensors and one of itself. So nothing has to be believed.
+# The tensors are in files of the safetensors format, which holds numbers and no code. The JSON file beside each is
+# written last, and holds a checksum of the tensors and one of itself. So every part can be verified.
 #
-# **Predict:** what does the next start go on from (a) if a bit has flipped in slot 1, (b) if its file was cut short,
-# (c) if rank 0 has already written step 60 into slot 0, and rank 1 died before it did?
+# **Predict:** which step does the next start resume from (a) if a bit has flipped in slot 1, (b) if its file was cut
+# short, (c) if rank 0 has already written step 60 into slot 0, and rank 1 died before it did?
 
 # %%
 my_steps = predict("the steps it goes on from in (a), (b) and (c), as a list", ...)
@@ -236,10 +236,10 @@ show()
 my_steps.compare([20, 20, 40])
 
 # %% [markdown]
-# In (c) slot 0 is lost, and nothing else, for slot 1 has not been touched. That is what the second slot is for. It only
-# works if no rank begins with a slot before the other slot is complete on *all* ranks, so the ranks wait for each other
-# there. Whichever rank dies, one whole checkpoint is left. (The last case has two failures in it, one of them the
-# disk's. Then training begins at the beginning.)
+# In (c) only slot 0 is lost, because slot 1 has not been touched. That is the purpose of the second slot. It only
+# works if no rank begins to write a slot before the other slot is complete on *all* ranks, so the ranks wait for each
+# other there. Whichever rank dies, one complete checkpoint is left. (The last case has two failures, one of them the
+# disk's. Then training starts from the beginning.)
 #
 # That was one flipped bit. Is there a byte that may change without being noticed?
 
@@ -271,10 +271,10 @@ runs = {"uninterrupted": launch("restart", ranks=4, **recipe, out=folder / "unin
 # %% [markdown]
 # And now with a real SIGKILL for rank 2 when step 130 begins. The job has to be started again: `supervised_launch` does
 # this, a limited number of times and after a pause. (On the command line `farandole supervise -- run restart -n 4
-# --fail rank=2,step=130`.) All starts have the same folder, so that each finds the checkpoints of the one before. A
-# failure that has been asked for strikes only once, though every start is given the same options.
+# --fail rank=2,step=130`.) All starts have the same folder, so that each finds the checkpoints of the one before. An
+# injected failure happens only once, although every start has the same options.
 #
-# **Predict:** (a) How many steps are lost? There are two possible answers. (b) How long will no rank work?
+# **Predict:** (a) How many steps are lost? There are two possible answers. (b) For how long does no rank work?
 
 # %%
 my_lost = predict("(a) steps that are lost", ...)
@@ -305,9 +305,9 @@ my_lost.compare(fault["steps_lost"])
 my_pause.compare(fault["resumed_s"], within=0.3)
 
 # %% [markdown]
-# The model does not show that rank 2 has ever died. The clock does. The ranks keep an **event log**, one line for
-# whatever happens, through all starts. A rank that is killed says nothing (this one did a moment before, since it
-# knew); those that wait for it notice.
+# The model does not show that rank 2 has died. The clock does. The ranks keep an **event log** through all starts,
+# with one line per event. A killed rank cannot write a line (this one wrote it just before, because its failure was
+# planned); the ranks that wait for it detect the failure.
 
 # %%
 lines = EventLog(runs["killed"].folder / "logbook.jsonl").lines()
@@ -342,17 +342,16 @@ print(f"{fault['steps_lost']} steps were done again, {failed - (last_saved.when 
 print(f"noticed after {fault['detected_s']:.2f} s; nobody worked for {fault['resumed_s']:.1f} s")
 
 # %% [markdown]
-# The steps that were lost are the smaller part. Most of the time goes into starting: a pause of a second, four times
-# Python and MPI, and a look at both slots; outside of a notebook, which keeps torch at hand for its ranks, four times
-# torch as well, which takes seconds. For a job of a thousand machines it is minutes. That is the price of restart
-# recovery. What one gets for it: it needs nothing of the survivors, not even that there are any. A power cut is just
-# another restart.
+# The lost steps are the smaller part. Most of the time goes into starting: a pause of a second, starting Python and
+# MPI four times, and reading both slots. Outside a notebook, which keeps torch loaded for its ranks, each rank also
+# imports torch, which takes seconds. For a job of a thousand machines a start takes minutes. That is the price of
+# restart recovery. In return, it needs no surviving process. A power cut is just another restart.
 #
 # ## 4 With three ranks
 #
-# The machine of rank 2 does not come back. Must the training wait for another one? A checkpoint cut into four parts
-# can be joined and cut again, and the same goes for the data. What has to stay is that **each sample is used exactly
-# once per epoch**, though the change comes in the middle of one. So the batches must not depend on the ranks: the
+# Suppose that the machine of rank 2 does not come back. Must the training wait for another one? A checkpoint in four
+# parts can be joined and cut again, and so can the data. But it must remain true that **each sample is used exactly
+# once per epoch**, even if the change comes in the middle of one. So the batches must not depend on the ranks: the
 # samples are in four *shards*, as many as there were ranks at first, and each shard gives its part to every batch,
 # whichever ranks work on it. Here with 16 samples:
 
@@ -368,10 +367,11 @@ for step, (sampler, ranks) in enumerate([(before, 4), (after, 3), (after, 3)]):
 print("each of the 16 exactly once:", sorted(used) == list(range(16)))
 
 # %% [markdown]
-# While `supervised_launch` was waiting, we made a copy of the killed run's folder. The same command goes on from it,
-# with three ranks.
+# While `supervised_launch` was waiting, we made a copy of the killed run's folder. The same command now resumes from
+# it with three ranks.
 #
-# **Predict:** are the parameters equal to those of the uninterrupted run, to the bit? How early does the loss differ?
+# **Predict:** are the parameters equal to those of the uninterrupted run, to the bit? From which step on does the
+# loss differ?
 
 # %%
 my_equal = predict("the same parameters as uninterrupted, to the bit", ..., "yes", "no")
@@ -418,17 +418,17 @@ figure.tight_layout()
 
 # %% [markdown]
 # The batches are the same, and the model is as good; but it is not the same one. There are two reasons. Three ranks
-# have three streams of random numbers for dropout, and none of the old four belongs to any of them: they begin anew.
-# And a sum of three parts is rounded differently from a sum of four. The first reason could be removed, the second
-# could not, as long as each rank adds up its own part.
+# have three streams of random numbers for dropout, and none of the old four streams fits any of them: they begin
+# anew. And a sum of three parts is rounded differently from a sum of four. The first reason could be removed, but not
+# the second, as long as each rank adds up its own part.
 #
 # ## 5 How often?
 #
-# Saving seldom, one loses much; saving often, one does nothing else. First: what does it cost? Two ways of saving are
-# to be compared. Standing still until everything is on the disk; or taking a copy in memory, and writing it in a
-# **thread** while training goes on (`checkpoint_async`, which is what the runs above did).
+# If a program saves rarely, a failure costs much work; if it saves often, it spends much time on saving. First: what
+# does saving cost? We compare two ways. A rank can stop until everything is on the disk, or copy the state in memory
+# and write it in a **thread** while training continues (`checkpoint_async`, as in the runs above).
 #
-# **Predict:** how many times longer does the first one hold up training?
+# **Predict:** how many times longer does the first way hold up training?
 
 # %%
 my_longer = predict("times longer that standing still takes", ...)
@@ -452,19 +452,19 @@ my_longer.compare(cost_s["standing still"] / cost_s["with a thread"], within=0.3
 print("checkpoints in the traces:", {way: len(each) // 4 for way, each in held_up_s.items()})
 
 # %% [markdown]
-# These are the times between the moment when the last rank was there and the one when training went on. (A thread is
-# not free, either: it takes time from a core. With few cores, part of the cost is in the other steps.)
+# These are the times from the arrival of the last rank until training continues. (A thread is not free either: it
+# takes time from a core. With few cores, part of the cost is in the other steps.)
 #
-# Now let a checkpoint cost C seconds, and let a failure come every μ seconds on average. Saving after every T seconds
-# wastes C out of T. A failure comes in the middle of an interval, on average, so that T/2 out of μ are lost:
+# Now let a checkpoint cost C seconds, and let a failure happen every μ seconds on average. Saving after every T
+# seconds wastes C out of T. On average a failure happens in the middle of an interval, so T/2 out of μ are lost:
 #
 # $$ \text{waste} \approx \frac{C}{T} + \frac{T}{2\mu} \qquad\Rightarrow\qquad T = \sqrt{2 C \mu} $$
 #
-# That is Young's formula (1974). Daly (2006) gives the whole expected time, with restarts that may fail themselves, as
-# `expected_s`. Where do we get μ? It can only be assumed here: one failure an hour. What a failure costs apart from
-# the lost work, and what a checkpoint costs, we have measured.
+# That is Young's formula (1974). Daly (2006) gives the whole expected time, including restarts that fail; it is
+# `expected_s` in the code. We have to assume μ: one failure an hour. We have measured what a checkpoint costs, and
+# what a failure costs apart from the lost work.
 #
-# Before a formula is believed, it shall be tested: below, failures are drawn at random, and the time is added up.
+# The next cell also tests the formula: it draws failures at random and adds up the time.
 #
 # **Predict:** what if we are wrong, and save twice as often as would be best, or half as often?
 
@@ -477,12 +477,12 @@ restart_s = fault["resumed_s"]
 
 
 def waste(interval_s, cost, start_s):
-    """Time that is not work, as a share of the work: by Daly's formula."""
+    """Return the time that is not work, as a share of the work, by Daly's formula."""
     return expected_s(1.0, interval_s, cost, start_s, MTBF_S) - 1
 
 
 def simulated(interval_s, cost, start_s, failures=100_000):
-    """The same for failures at random: each time come the restart, and then as many whole intervals as fit."""
+    """Return the same for random failures: after each come the restart, and as many whole intervals as fit."""
     lasted = np.random.default_rng(0).exponential(MTBF_S, failures)
     intervals = np.maximum(0, (lasted - start_s) // (interval_s + cost))
     return lasted.sum() / (intervals.sum() * interval_s) - 1
@@ -510,8 +510,8 @@ ax.legend(frameon=False, ncols=4, loc="lower center", bbox_to_anchor=(0.5, 1), f
 figure.tight_layout()
 
 # %% [markdown]
-# Is the star at the lowest point, and not only for the costs that we have measured? Here for a checkpoint of a
-# millisecond up to one of a second, and a restart of two seconds:
+# Is the star at the lowest point for other costs, too? We check checkpoints from a millisecond to a second, with a
+# restart of two seconds:
 
 # %% tags=["nbval-check-output"]
 START_S = 2.0
@@ -528,24 +528,24 @@ for cost in (0.001, 0.01, 0.1, 1.0):
 my_waste.compare(ratio, within=0.1)
 
 # %% [markdown]
-# A star is Young's interval, the shaded strip reaches from half of it to twice that. The curve is **flat** there: being
-# wrong by a factor of two costs a quarter more of what was little already. So one need not know μ well, and that is
-# fortunate, since it is never known. It is different far away, to the left and to the right.
+# A star marks Young's interval, and the shaded strip reaches from half to twice that. The curve is **flat** there: an
+# error by a factor of two increases a small cost by a quarter. So a rough value of μ is enough, which is fortunate,
+# because μ is never known well. Far to the left and to the right the waste is much larger.
 #
-# A cheaper checkpoint moves the star to the left and down. But what then remains is the dashed line: the restarts
-# themselves, which no interval makes shorter.
+# A cheaper checkpoint moves the star to the left and down. What remains is the dashed line: the restarts themselves,
+# which no interval makes shorter.
 #
-# (With `mtbf=3600` the scenario does it by itself: after each checkpoint it sets the interval by what that one has
-# cost.)
+# (With `mtbf=3600` the scenario does this automatically: after each checkpoint it sets the interval by that
+# checkpoint's cost.)
 #
 # ## 6 Being told to stop
 #
-# Not every end comes as a surprise. A batch system gives a job a time limit, and can send a signal some time before
-# they are over. With Slurm's `#SBATCH --signal=B:USR1@60` the batch script gets SIGUSR1 sixty seconds before; ours
-# (`slurm/restart.sbatch`) passes it on to mpirun, and mpirun to the ranks. They hear it at different moments, in the
-# middle of different steps. So each rank only records the signal. After every step they agree whether any rank has
-# received one, save if so, and end with **exit code 75**. In `sysexits.h` it is called EX_TEMPFAIL: nothing is wrong,
-# come again later.
+# Not every end is unexpected. A batch system gives a job a time limit, and can send a signal some time before it is
+# reached. With Slurm's `#SBATCH --signal=B:USR1@60` the batch script gets SIGUSR1 sixty seconds before; ours
+# (`slurm/restart.sbatch`) passes it on to mpirun, and mpirun to the ranks. They receive it at different moments, in
+# the middle of different steps. So each rank only records the signal. After every step they agree whether any rank
+# has received one, save if so, and end with **exit code 75**. In `sysexits.h` it is called EX_TEMPFAIL: a temporary
+# failure, to be tried again later.
 #
 # We start a training in the background, wait for its first step, and send the signal to a single rank. (Rank 0 is slow
 # this time, by sleeping, or the training might be over before the signal is sent.)
@@ -572,7 +572,7 @@ finally:
 print(said, end="")
 
 # %% [markdown]
-# `checkpoint_every` was 0, so this is the only checkpoint there is. The next start goes on from it:
+# `checkpoint_every` was 0, so this is the only checkpoint. The next start resumes from it:
 
 # %%
 runs["told to stop"] = launch("restart", ranks=4, **recipe, out=out)
@@ -592,27 +592,27 @@ print(
 )
 
 # %% [markdown]
-# No step was lost, and a stop is no failure. `farandole supervise` leaves a job with exit code 75 alone: who asked for
-# the end meant it. The batch script has the job queued again, and Slurm starts it when its turn comes.
+# No step was lost, and a stop is no failure. `farandole supervise` does not restart a job with exit code 75, because
+# its end was requested. The batch script requeues the job, and Slurm starts it again later.
 #
 # ## What you have seen
 #
-# - To go on as if nothing had happened takes everything that the next step depends on: parameters, the optimizer's
-#   memory, random numbers, the position in the data.
-# - Two slots, written in turn, with checksums: whenever a process dies, one whole checkpoint is left, and no damaged
-#   one is believed.
+# - To resume without a difference, a program must save everything that the next step depends on: parameters, the
+#   optimizer's state, random numbers, the position in the data.
+# - Two slots, written in turn, with checksums: whenever a process dies, one complete checkpoint is left, and a
+#   damaged one is never used.
 # - With as many ranks as before the result is the same to the bit. With another number each sample still counts
-#   once per epoch, and the model is as good, but another one.
+#   once per epoch, and the model is as good, but different.
 # - Save about every $\sqrt{2 C \mu}$ seconds. Being wrong by a factor of two does not matter; the restart itself does.
 #
 # ## What to try
 #
-# 1. Section 4 gives two reasons why three ranks come to other parameters. Take one away with `dropout=0.0`, in an
-#    uninterrupted run and in one that goes on with three ranks. How large is the difference in the loss now?
+# 1. Section 4 gives two reasons why three ranks get other parameters. Remove one with `dropout=0.0`, in an
+#    uninterrupted run and in one that resumes with three ranks. How large is the difference in the loss now?
 # 2. In section 2 let there be one slot only (`save(…, slot=0)` always). At which moments of writing may a rank die
 #    without harm?
-# 3. `fail=["rank=2,step=130", "rank=0,step=150"]` with `restarts=1`. What does `supervised_launch` say, and what does
-#    `launch` with the same `out`, and without `fail`, do afterwards?
+# 3. `fail=["rank=2,step=130", "rank=0,step=150"]` with `restarts=1`. What does `supervised_launch` print, and what
+#    does `launch` with the same `out`, and without `fail`, do afterwards?
 # 4. `fail="rank=2,step=130,how=hang", wait_timeout=5`: no rank is dead. Which rank detects the hang, and when, by the
 #    event log?
-# 5. Write it yourself: `farandole lab start 10` is about a checkpoint that a tear at any byte does not harm.
+# 5. Write it yourself: `farandole lab start 10` is about a checkpoint that survives an interruption at any byte.

@@ -16,20 +16,20 @@
 # %% [markdown]
 # # 17 · Membership and election
 #
-# **Question:** a process is killed in the middle of a training. Can the others simply continue? And which rank tells
-# them to, if it was the one that leads?
+# **Question:** a process is killed in the middle of training. Can the others simply continue? And which rank
+# coordinates them if the dead one was the leader?
 #
-# In `16_restart` one death ended the whole job, and it had to be started again. Document 000 has a second way,
-# **membership update** (成员更新): the ranks agree on the members anew, and training continues. It says that the
-# coordinator detects which ranks join and leave, and that another one is elected if the coordinator has crashed. But a
-# dead coordinator notices nothing (erratum 000.26). So the *survivors* have to do it all:
+# In `16_restart` one death ended the whole job, and the job had to be started again. Document 000 has a second way,
+# **membership update** (成员更新): the ranks agree on a new set of members, and training continues. The document says
+# that the coordinator detects which ranks join and leave, and that another one is elected if the coordinator has
+# crashed. But a dead coordinator detects nothing (erratum 000.26). So the *survivors* have to do everything:
 #
 # 1. detect that a rank is missing,
 # 2. agree on the remaining ranks,
 # 3. elect a leader if the old one has died,
-# 4. share the work anew, and go on from the same step.
+# 4. redistribute the work, and continue from the same step.
 #
-# We take them one after the other, and then kill ranks of a real training.
+# We take these steps one after another, and then kill ranks of a real training run.
 
 # %%
 # %load_ext farandole
@@ -71,8 +71,8 @@ plt.rcParams["figure.dpi"] = 100
 # %% [markdown]
 # ## 1 A death under MPI
 #
-# First what happens normally. Rank 2 of the program below kills itself, with a real SIGKILL. The others even *want* to
-# survive: they wait for it in a barrier, catch every error, and would print a line afterwards.
+# First MPI's normal behaviour. Rank 2 of the program below kills itself with a real SIGKILL. The other ranks are even
+# *prepared* for it: they wait in a barrier, catch every error, and would print a line afterwards.
 #
 # **Predict:** how many lines are printed?
 
@@ -103,24 +103,26 @@ print("the whole job has ended as rank 2 did, by SIGKILL:", ended.returncode == 
 my_lines.compare(ended.stdout.count("I go on"))
 
 # %% [markdown]
-# None. mpirun sees that a process is gone, and ends the other three. That is not unkind: MPI programs are written as if
-# no rank left, and those three would have waited in their barrier for ever.
+# None. mpirun detects that a process has ended, and kills the other three. There is a reason: MPI programs assume
+# that no rank leaves, and the three would have waited in their barrier for ever.
 #
-# **ULFM** (User-Level Failure Mitigation; Bland et al. 2013) is an extension of MPI for programs that know better. A
-# death ends nothing; a rank that needs the dead one gets an error. Three operations make something of it:
+# **ULFM** (User-Level Failure Mitigation; Bland et al. 2013) is an extension of MPI for programs that handle
+# failures. A death does not end the job; a rank that communicates with the dead one gets an error. A program recovers
+# with three operations:
 #
 # | operation | what it does |
 # |---|---|
 # | **revoke** | makes a communicator unusable, *for all ranks*: a rank that waits in it gets an error now |
-# | **shrink** | makes a new communicator of those that live; all of them get the same one |
-# | **agree** | the bitwise and of all ranks' numbers: the same result, or the same error, on all that live |
+# | **shrink** | makes a new communicator of the living ranks; all of them get the same one |
+# | **agree** | the bitwise and of all ranks' numbers: the same result, or the same error, on all living ranks |
 #
-# Shrink and agree work even in a communicator that has been revoked. Nothing else that communicates does.
+# Shrink and agree work even on a revoked communicator. No other communication does.
 #
-# Four ranks pass a number round a ring, as in `00_tour`, several times. Rank 2 dies as it gets it the second time.
+# Four ranks pass a number round a ring, as in `00_tour`, several times. Rank 2 dies when it receives it for the
+# second time.
 #
-# **Predict:** for which rank does each of the other three wait at that moment? Which of them learn by themselves that
-# rank 2 is dead?
+# **Predict:** for which rank does each of the other three wait at that moment? Which of them detect by themselves
+# that rank 2 is dead?
 
 # %%
 my_waiting = predict("the ranks that 0, 1 and 3 wait for, as a list", ...)
@@ -163,39 +165,40 @@ my_waiting.compare([3, 0, 2])
 my_learning.compare([3])
 
 # %% [markdown]
-# Only rank 3 learns of the death, for it was waiting for the dead one. Rank 0 waits for rank 3, which is well, and
-# rank 1 waits for rank 0. Once rank 3 turns to something else they would wait for ever. That is what revoke is for:
-# *one* has noticed, and *all* must stop what they are doing.
+# Only rank 3 learns of the death, because it was waiting for the dead rank. Rank 0 waits for rank 3, which is alive,
+# and rank 1 waits for rank 0. If rank 3 now did something else, they would wait for ever. That is the purpose of
+# revoke: *one* rank has detected the failure, and *all* must stop what they are doing.
 #
-# Shrink has numbered the survivors anew: old rank 3 is rank 2 of three. The old numbers are what people know, so
-# our code keeps them, beside the place that each one has now. And rank 3, the only one that has not got its second
-# number, says no, so agree says no to all.
+# Shrink has renumbered the survivors: old rank 3 is rank 2 of three. Users know the old numbers, so our code keeps
+# them, beside each rank's new one. And rank 3, the only one that has not received its second number, contributes 0,
+# so agree returns 0 on all ranks.
 #
 # Why is there a special agree? After an all-reduce in which a rank dies, one rank may have the result and another one
-# an error. Then they would believe different things, about exactly the moment that matters. After an agree they cannot.
+# an error. Then they would disagree about exactly the step that matters. After an agree they cannot.
 #
 # ## 2 Which rank leads?
 #
-# In our training all ranks are nearly equal. One of them writes the record, and decides where one has to: the
-# **coordinator** (中心节点). If it dies, there is an **election**. Three are in `farandole.recovery.election`:
+# In our training all ranks are nearly equal. Only the **coordinator** (中心节点) writes the record, and makes the
+# decisions that one rank must make. If it dies, there is an **election**. `farandole.recovery.election` has three:
 #
 # | election | which member wins |
 # |---|---|
-# | bully (Garcia-Molina 1982) | the highest number that lives: ask all higher ones, and if none answers, lead |
-# | ring (Chang & Roberts 1979) | the highest number that lives: numbers go round, and only the highest comes home |
-# | Raft's (Ongaro & Ousterhout 2014) | the first one that has the votes of a majority of *all*, the dead among them |
+# | bully (Garcia-Molina 1982) | the highest living number: a member asks all higher ones, and leads if none answers |
+# | ring (Chang & Roberts 1979) | the highest living number: numbers travel round, and only the highest returns |
+# | Raft's (Ongaro & Ousterhout 2014) | the first one with votes from a majority of *all* members, including the dead |
 #
-# Each is a **state machine**. It is told that the leader is missed, that a message has come, or that its timer has run
-# out. It answers with what it wants done, and knows neither network nor clock. This is a good part of the bully:
+# Each is a **state machine**. Its inputs are that the leader has failed, that a message has arrived, or that its
+# timer has expired. Its output is a list of actions. It knows neither network nor clock. This is most of the bully:
 
 # %%
 print(inspect.getsource(Bully.start))
 print(inspect.getsource(Bully.receive))
 
 # %% [markdown]
-# So we can be the network. We are member 2 of five, and miss our leader, 4.
+# So we can play the network ourselves. We run member 2 of five, and its leader, 4, has failed.
 #
-# **Predict:** what does it want done, (a) first, (b) when 3 answers, (c) when, instead, no member answers in time?
+# **Predict:** which actions does it return, (a) first, (b) when 3 answers, (c) when, instead, no member answers in
+# time?
 
 # %%
 my_elections = predict("(a) members to which it sends an election, as a list", ...)
@@ -204,7 +207,7 @@ my_told = predict("(c) members that it tells of the new leader, as a list", ...)
 
 # %% tags=["nbval-check-output"]
 def in_words(actions):
-    """What a member wants done."""
+    """Return a member's actions in words."""
     return ", ".join(
         f"{each.kind} to {each.to}" if isinstance(each, Message) else f"a timer of {each.seconds:g} s"
         for each in actions
@@ -223,13 +226,13 @@ my_elections.compare([each.to for each in member.start() if isinstance(each, Mes
 my_told.compare([each.to for each in member.timeout() if isinstance(each, Message)])
 
 # %% [markdown]
-# `Network` does this for all members: messages take their time (here one second), some members are dead, some are cut
-# off from each other, and it counts. It is a network on paper, so a whole election takes a moment.
+# `Network` simulates this for all members: messages take some time (here one second), some members are dead, some are
+# cut off from each other, and it counts messages. The time is simulated, so a whole election runs at once.
 
 
 # %%
 def hold(name, members, dead=(), start=(0,), cut=None, until=100.0):
-    """Hold an election among `members`; those in `start` miss their leader."""
+    """Hold an election among `members`; those in `start` have detected that the leader failed."""
     network = Network(choose(f"{name}-election", list(members), dead))
     for number in dead:
         network.kill(number)
@@ -247,17 +250,17 @@ def picture(network, name):
 picture(hold("bully", range(5), dead=[4]), "bully, the lowest one starts")
 
 # %% [markdown]
-# Time runs downwards. Member 0 asks all four; three answer, and ask in their turn, all at once. Member 3 asks only the
-# dead one, waits in vain, and leads (the star). Every member sends to all with a higher number, so many messages are
-# sent. On a ring each member talks to its neighbour only:
+# Time runs downwards. Member 0 asks all four; three answer and then ask their higher members, all at once. Member 3
+# asks only the dead one, gets no answer, and leads (the star). Every member sends to all with a higher number, so
+# there are many messages. On a ring each member sends only to its neighbour:
 
 # %%
 picture(hold("ring", range(5), dead=[4]), "ring, the lowest one starts")
 
 # %% [markdown]
-# The number 0 goes as far as member 3, which sends its own instead; when that comes home it was the highest, and one
-# more round tells all members. Fewer messages, more time. (The ring has to be told which members are dead, and closes
-# over them. Bully and Raft find out.)
+# The number 0 travels as far as member 3, which sends its own number instead. When that returns, member 3 knows that
+# it is the highest, and one more round informs all members. The ring needs fewer messages and more time. (It has to
+# be told which members are dead, and skips them. Bully and Raft detect them.)
 #
 # **Predict:** in the worst case, how do the messages grow with the number n of members, for each of the three?
 
@@ -285,10 +288,10 @@ my_ring.compare("n squared")
 my_raft.compare("n")
 
 # %% [markdown]
-# All as the formulas say. (Bully: with the highest one dead. Ring: n are those that live.)
+# All counts agree with the formulas. (Bully: the highest member is dead. Ring: n counts the living members.)
 #
-# Then what is a majority good for? Until now, a member that did not answer was dead. Now we cut the network: 0 and 1 on
-# one side, 2, 3 and 4 on the other, *and all of them live*. On each side some member misses the leader.
+# Why then does Raft need a majority? Until now, a member that did not answer was dead. Now we cut the network: 0 and
+# 1 on one side, 2, 3 and 4 on the other, *and all of them are alive*. On each side some member starts an election.
 #
 # **Predict:** how many leaders are there in the end?
 
@@ -304,14 +307,16 @@ picture(hold("bully", range(5), start=(0, 3), cut=cut), "bully, cut between 1 an
 picture(hold("raft", range(5), start=(0, 3), cut=cut, until=14), "Raft, cut between 1 and 2")
 
 # %% [markdown]
-# A cross is a message that did not arrive. The bully has two leaders, and every member has kept to the rules: to member
-# 1 the three others look dead. Two trainings go on, both write the record, and they cannot be merged again.
+# A cross is a message that did not arrive. The bully has two leaders, although every member has followed the
+# protocol: to member 1 the three others look dead. Two trainings continue, both write the record, and they cannot be
+# merged again.
 #
-# With Raft member 0 has asked in vain, and later member 1 has: two votes of five are no majority. On the other side
-# member 3 leads, and says so again and again, by **heartbeats**. Every message has the number of its election, a
-# **term**, and each member has one vote per term.
+# With Raft member 0 asks for votes without success, and later so does member 1: two votes of five are no majority. On
+# the other side member 3 leads, and reports this repeatedly, by **heartbeats**. Every message has the number of its
+# election, a **term**, and each member has one vote per term.
 #
-# Is that always so? Here are all ways of cutting four or five members in two, with all of them starting.
+# Is that always so? The next cell tries all ways of cutting four or five members in two, with all of them starting an
+# election.
 
 # %% tags=["nbval-check-output"]
 for n in (4, 5):
@@ -327,24 +332,25 @@ my_two.compare(sum(who == leader for who, leader in led["bully"].items()))
 my_one.compare(sum(who == leader for who, leader in led["raft"].items()))
 
 # %% [markdown]
-# Raft never has two, for two majorities would share a member, and that one has one vote. The price is in the second
-# line: in the three cuts of two and two no member leads, and nothing is decided. Every such system has to make that
-# choice when the network is cut: stand still, or risk two truths.
+# Raft never has two leaders, because two majorities would share a member, and that member has one vote. The price is
+# in the second line: in the three cuts of two and two no member leads, and nothing is decided. When the network is
+# cut, every such system has to choose: stop, or risk two inconsistent states.
 #
-# Our training uses the bully all the same, over real messages (`election/over_mpi.py`; the state machine is the same).
-# It can, because shrink has told every rank which ranks are alive, and told all the same. What that rests on is a
-# matter for section 5.
+# Our training still uses the bully, over real messages (`election/over_mpi.py`; the state machine is the same). That
+# is safe because shrink has given every rank the same list of living ranks. Section 5 discusses the assumption behind
+# this.
 #
 # ## 3 Going on
 #
-# What all members have to agree on is called the **view** in the code. Each member has a *slot*, from which follows on
-# which part of a batch it works; those without a slot wait, as **spares**. This is the whole rule for a death:
+# The code calls what all members have to agree on the **view**. Each member has a *slot*, which determines its part
+# of a batch; members without a slot wait, as **spares**. This is the complete rule for a death:
 
 # %%
 print(inspect.getsource(View.without))
 
 # %% [markdown]
-# **Predict:** five ranks, one of them a spare. Which rank works on what after rank 2 has died? After rank 0 has, too?
+# **Predict:** five ranks, one of them a spare. Which slot does each rank have after rank 2 has died? And after rank 0
+# has died, too?
 
 # %%
 my_slots = predict("the workers in order of their slots, without rank 2, as a list", ...)
@@ -359,13 +365,13 @@ my_slots.compare(view.without([2]).workers)
 my_closed.compare(view.without([2]).without([0]).workers)
 
 # %% [markdown]
-# The spare 4 has got slot 2. When rank 0 dies there is no spare left, and the slots close up. The view says that the
-# coordinator is still 0: it cannot know better before the election.
+# The spare 4 has got slot 2. When rank 0 dies there is no spare left, and the slots close up. The view still names 0
+# as coordinator: that changes only with the election.
 #
-# Now the scenario `membership`: a perceptron, four workers, synchronous SGD with momentum and dropout. First no rank
-# dies; then rank 2 does, as step 80 begins, without and with a spare; then rank 0, the coordinator.
+# Now the scenario `membership`: a perceptron, four workers, synchronous SGD with momentum and dropout. In the first
+# run no rank dies. Then rank 2 dies at the start of step 80, without and with a spare; then rank 0, the coordinator.
 #
-# **Predict:** which ranks are there in the end, in each of the runs, and which one leads?
+# **Predict:** which ranks are members at the end of each run, and which one leads?
 
 # %%
 my_shrunk = predict("ranks in the end after a kill of rank 2, as a list", ...)
@@ -396,10 +402,10 @@ my_spare.compare(runs["spare"].summary.members)
 my_leader.compare([line.rank for line in books["centre"] if line.what == "start"][-1])
 
 # %% [markdown]
-# The members write an **event log**, as in `16_restart`. A killed rank reports nothing (this one did just before, since
-# it knew), and the ranks that detect the death write it down. A rank that was only interrupted, by a revoke, does not
-# know yet which rank has died, and writes nothing. When all have agreed, the coordinator, perhaps a new one, writes
-# down the new members.
+# The members write an **event log**, as in `16_restart`. A killed rank reports nothing (this one did just before,
+# because its death was planned), and the ranks that detect the death log it. A rank that was only interrupted by a
+# revoke does not know yet which rank has died, and logs nothing. When all have agreed, the coordinator, perhaps a new
+# one, logs the new members.
 
 # %%
 begin = books["centre"][0].when
@@ -409,13 +415,13 @@ for line in books["centre"]:
 
 # %%
 def around_the_failure(run, lines, ax):
-    """Draw who did what when, from a little before the death until all work again."""
+    """Draw what each rank did when, from shortly before the death until all work again."""
     last = {line.what: line for line in lines}
     failed, first_step = last["failure"], last["first step"]
     noticed = next(line for line in lines if line.what in ("noticed", "departed"))
 
     def ends(name):
-        """When the leader's spans of that name ended, on the trace's clock, in ms."""
+        """Return when the leader's spans of that name ended, on the trace's clock, in ms."""
         spans = [event for event in run.trace if event["pid"] == first_step.rank and event["name"] == name]
         return [(span["ts"] + span["dur"]) / 1e3 for span in spans]
 
@@ -452,29 +458,29 @@ for name in ("shrunk", "spare", "centre"):
     print(f"{name:8}noticed after {detected_ms:.0f} ms, the next step done after {resumed_ms:.0f} ms")
 
 # %% [markdown]
-# On the left the last steps: compute, wait for the slowest, all-reduce. The long orange bars are an all-reduce in which
-# a rank is missing. It ends when the death is detected: the system reports it to the daemon that started the process,
-# and this daemon reports it to the others. Then comes a white gap: revoke, shrink, view, election, agree, some messages
-# of a few bytes each. After it **catch up**, in orange again: all compare their steps, and a rank that is behind, or
-# new, is sent the state of one that is ahead. Then training continues. (The spare's first step is a slow one, like that
-# of every rank.)
+# On the left are the last steps: compute, wait for the slowest, all-reduce. The long orange bars are an all-reduce in
+# which a rank is missing. It ends when the death is detected: the system reports it to the daemon that started the
+# process, and this daemon reports it to the others. Then comes a white gap: revoke, shrink, view, election, agree,
+# some messages of a few bytes each. After it comes **catch up**, in orange again: all ranks compare their steps, and
+# a rank that is behind, or new, receives the state from one that is ahead. Then training continues. (The spare's
+# first step is slow, like every rank's first step.)
 #
-# Compare that with the seconds in `16_restart`. Nothing is read from a disk and no process is started, since the
-# remaining ranks have all that the dead one had: under data parallelism they hold the same parameters.
+# Compare that with the seconds in `16_restart`. No rank reads from a disk and no process is started, because the
+# remaining ranks have what the dead one had: under data parallelism they hold the same parameters.
 #
 # ### A new process joins
 #
-# A spare waits for a death that may never come, and takes up memory. Without one the three go on; can there be four
-# again? MPI can start a process from within a job (`MPI_Comm_spawn`), and that takes its time: Python, MPI, the data,
-# and torch, which alone takes a second or two where it is not at hand, as it is in a notebook. With `spawn=1` the
-# coordinator starts one, in a thread; the three train on meanwhile. When the new one is ready it reports this, and all
-# ranks admit it: one more membership update, with a member that was not there before.
+# A spare waits for a death that may never happen, and takes up memory. Without one, three workers continue; can there
+# be four again? MPI can start a process from within a job (`MPI_Comm_spawn`). That takes time: for Python, MPI, the
+# data, and torch, which alone takes a second or two unless it is already loaded, as in a notebook. With `spawn=1` the
+# coordinator starts a process in a thread, while the three continue to train. When the new process is ready it
+# reports this, and all ranks admit it: one more membership update, with a new member.
 #
-# (From the death on rank 0 is slow for ten steps, by sleeping, so that the training is not over before the new process
-# is ready.)
+# (After the death rank 0 is slow for ten steps, by sleeping, so that training is not over before the new process is
+# ready.)
 #
-# **Predict:** which number has the new one, which rank sends it the state, and how long do the others stand still
-# because it starts?
+# **Predict:** which number does the new process get, which rank sends it the state, and how long do the others stand
+# still because it starts?
 
 # %%
 my_number = predict("the number of the new rank", ...)
@@ -500,24 +506,23 @@ print(f"from the call to its first step: {newcomer['joined_s']:.2f} s; the other
 print(f'from "joined" to that step: {when["first step"] - when["joined"]:.3f} s')
 
 # %% [markdown]
-# It is rank 4: numbers are never given twice. A rank that is ahead sends it the state, as it would send it a spare,
-# since from here on it is one. The others do not stand still while it starts, only for the update. If it died on the
-# way, they would hardly notice.
+# It is rank 4: no number is used twice. A rank that is ahead sends it the state, as it would to a spare. The others
+# do not stand still while it starts, only for the update. If it died during its start, they would hardly be delayed.
 #
 # This also works without a death: while a long training runs, type `farandole join` and its folder in a terminal, and
-# one more worker comes.
+# one more worker joins.
 #
 # ## 4 Data, learning rate, samples
 #
-# Three workers are left of four. What becomes of the fourth part of each batch? There are two ways:
+# Three of four workers are left. What happens to the fourth part of each batch? There are two ways:
 #
-# - each of the three goes on with its own 16 samples: batches of 48. Their gradients are noisier, and the learning
-#   rate ought to be made smaller, by a factor of 3/4 (the linear scaling rule; Goyal et al. 2017);
-# - the *same* batch of 64 is divided among the three. Nothing that was tuned needs to be tuned again; each has more to
+# - each of the three continues with its own 16 samples: batches of 48. Their gradients are noisier, and the learning
+#   rate should be reduced by a factor of 3/4 (the linear scaling rule; Goyal et al. 2017);
+# - the *same* batch of 64 is divided among the three. Nothing needs to be tuned again, but each worker has more to
 #   do.
 #
-# `membership` does the second. The batch comes from an `ElasticSampler`, which knows nothing of workers, and
-# `divide` cuts it for as many as there are:
+# `membership` does the second. The batch comes from an `ElasticSampler`, which knows nothing of workers, and `divide`
+# cuts it for any number of them:
 
 # %% tags=["nbval-check-output"]
 train = datasets.split(datasets.load("digits"), seed=0).train
@@ -542,7 +547,7 @@ print("as many samples in each step, in all runs:", all(each == samples[0] for e
 
 # %% [markdown]
 # Three parts of 64 cannot be equal. Is the mean of three gradients still the gradient of the batch? A linear model
-# with a squared error is enough to see it, in plain numpy.
+# with a squared error, in plain numpy, is enough to see it.
 #
 # **Predict:** which is right, the plain mean of the workers' gradients, or the mean weighted by their parts?
 
@@ -555,7 +560,7 @@ w = np.random.default_rng(0).normal(size=x.shape[1])
 
 
 def gradient(rows):
-    """Of the mean squared error over these samples."""
+    """Return the gradient of the mean squared error over these samples."""
     return 2 * x[rows].T @ (x[rows] @ w - y[rows]) / len(rows)
 
 
@@ -569,9 +574,9 @@ for workers in (4, 3):
 my_mean.compare("weighted" if np.allclose(weighted, whole, rtol=1e-12) else "plain")
 
 # %% [markdown]
-# Weighted, the same batch gives the same gradient with any number of ranks: up to the last digits, since a sum of three
-# is rounded differently from a sum of four. So learning rate and momentum may stay as they are. (Document 000's shares,
-# N/K and N/K + 1, have been unequal all along, `01_sharded_data`.)
+# Weighted, the same batch gives the same gradient with any number of ranks: up to the last digits, because a sum of
+# three is rounded differently from a sum of four. So learning rate and momentum can stay as they are. (Document 000's
+# shares, N/K and N/K + 1, have been unequal all along, `01_sharded_data`.)
 
 # %%
 losses = {name: np.array([line["loss"] for line in run.metrics]) for name, run in runs.items()}
@@ -598,20 +603,20 @@ for name in ("shrunk", "spare", "centre"):
     print(f"{'':8}accuracies differ by less than 0.05: {abs(accuracy[name] - accuracy['undisturbed']) < 0.05}")
 
 # %% [markdown]
-# Until the death the runs are the same, afterwards they are different ones, and no worse. (Seventy steps, not eighty:
-# the losses for the record are added up every ten steps, and a worker that dies may take its part of the last ones
-# with it. The parameters are not touched by that.)
+# Until the death the runs are the same; afterwards they differ, but none is worse. (Seventy steps, not eighty: the
+# losses for the record are added up every ten steps, and a dead worker's part of the last ones may be missing. That
+# does not affect the parameters.)
 #
 # ## 5 What this does not do
 #
 # ### Other random numbers
 #
-# With three workers the run cannot be the same: sums are rounded differently, and a sample that another worker takes
-# meets that one's random numbers. But with the spare there are four again, in the same slots, with the same parts of
-# the same batches. Why does the green line leave zero?
+# With three workers the run cannot be the same: sums are rounded differently, and a sample on another worker gets
+# that worker's random numbers. But with the spare there are four again, in the same slots, with the same parts of the
+# same batches. Why does the green line leave zero?
 #
-# The joining process was sent all that the workers have *in common*. What only rank 2 had is lost: the state of its
-# random generator, from which dropout draws. So the spare draws others.
+# The spare received everything that the workers have *in common*. What only rank 2 had is lost: the state of its
+# random generator, from which dropout draws. So the spare draws other numbers.
 #
 # **Predict:** are the parameters equal *to the bit* if there is no dropout?
 
@@ -632,12 +637,12 @@ for dropout, (undisturbed, spare) in pairs.items():
 my_bits.compare(same)
 
 # %% [markdown]
-# To replace the dead rank *exactly*, another one must have a copy of the state that only it had. That is backup
-# recovery, and the next notebook's subject.
+# To replace the dead rank *exactly*, another rank must have a copy of the state that only the dead one had. That is
+# backup recovery, and the next notebook's subject.
 #
 # ### No rank left
 #
-# A rank with the state must be alive. A spare has no state before it has received one:
+# At least one rank with the state must be alive. A spare has no state before it has received one:
 
 # %% tags=["nbval-check-output"]
 view = View.first(ranks=3, spares=1)
@@ -646,22 +651,21 @@ print("works now:", after.workers, "– of those, has ever known the parameters:
 print("all three dead:", view.without(view.members).workers)
 
 # %% [markdown]
-# If all workers die at once, as in a power cut, only what is on a disk is left: `16_restart`. One does not exclude the
-# other.
+# If all workers die at once, as in a power cut, only what is on a disk is left: `16_restart`. The two methods can be
+# combined.
 #
 # ### A hang is not a death
 #
-# A process that is dead has ended, and the system knows. A process that hangs has not: it lives, answers nothing, and
-# all wait for it. From outside it looks exactly like one that is slow. So no rank can *know*; some rank has to decide,
-# after some time, that it shall count as dead. And then it must be *made* dead: if it woke up later, it would act on a
-# world that has gone on without it. In `membership` the ranks send each other heartbeats, and a rank that has made no
-# progress for `hang_after` seconds, without waiting for another, is killed by a SIGKILL. From then on it is section 1
-# again.
+# A dead process has ended, and the system knows. A hung process is alive but answers nothing, and all other ranks
+# wait for it. From outside it looks exactly like a slow one. So no rank can *know*; some rank has to declare it dead
+# after some time. And then it must be *killed*: if it woke up later, it would act on outdated state. In `membership`
+# the ranks send each other heartbeats, and a rank that has made no progress for `hang_after` seconds, without waiting
+# for another, is killed by a SIGKILL. Then everything happens as in section 1.
 #
 # ### A cut is not a death, either
 #
 # ULFM assumes that a rank that has been declared dead is dead. If a network of several machines is cut, or only slow
-# for too long, each side may take the other one for dead. Let us do by hand what each side would do then:
+# for too long, each side may declare the other dead. The next cell does what each side would do then:
 
 # %% tags=["nbval-check-output"]
 view = View.first(ranks=5, spares=0)
@@ -675,36 +679,36 @@ for side in ([0, 1], [2, 3, 4]):
     )
 
 # %% [markdown]
-# Two views with the same number, two centres, two trainings, which both believe to be the only one: a **split brain**.
-# The remedy is Raft's: go on only if you are the majority of the view before. The price is Raft's, too: of two workers
-# none could go on alone after the other one's death. On one machine, or on a cluster whose manager ends the
-# processes of a node that it has given up, one need not pay it.
+# There are two views with the same number, two coordinators and two trainings, and each side acts as if it were the
+# only one: a **split brain**. The remedy is Raft's: only a majority of the previous view continues. The price is
+# Raft's, too: of two workers, neither could continue alone after the other's death. The price is unnecessary on one
+# machine, or on a cluster whose manager kills the processes of a node that it has declared dead.
 #
 # ## What you have seen
 #
-# - MPI ends a job at the first death. ULFM does not: revoke interrupts all ranks, shrink says which remain, agree makes
-#   sure that all believe the same.
-# - Bully and ring elect the highest number of those that can be reached, once on each side of a cut. Raft elects at
-#   most one leader per term, and sometimes none.
-# - Survivors lose no step: they hold the same parameters, and the interrupted step is taken again. It takes a small
-#   part of a second, and a good deal of that passes until the death is noticed.
-# - The same batch is divided among those that are left, so learning rate and epochs stay what they were.
-# - State that only one rank had is lost with it, unless another has a copy.
+# - MPI ends a job at the first death. ULFM does not: revoke interrupts all ranks, shrink returns those that remain,
+#   agree gives all of them the same result.
+# - Bully and ring elect the highest reachable number, so one leader on each side of a cut. Raft elects at most one
+#   leader per term, and sometimes none.
+# - Survivors lose no step: they hold the same parameters, and they repeat the interrupted step. The recovery takes a
+#   small part of a second, much of it until the death is detected.
+# - The same batch is divided among the remaining workers, so learning rate and epochs do not change.
+# - State that only one rank had is lost with it, unless another rank has a copy.
 #
 # ## What to try
 #
 # 1. In section 1 take out `world.Revoke()`, and put `--timeout 10` behind `%%mpi -n 4`. Which rank hangs, and in which
 #    call?
 # 2. Let rank 3 kill itself as well, just before `Agree`; catch `MPI.Exception` there, and print it. Do the two others
-#    get the same? Need they, with `living.allreduce` instead of agree?
+#    get the same result? Would they with `living.allreduce` instead of agree?
 # 3. `hold("raft", range(5), start=(0, 3), cut=cut, until=60)`, then `network.heal()` and `network.run(120)`. The
-#    leader was well, and is replaced all the same. Look at the terms, and explain it.
-# 4. Elect with Raft *before* the cut, so that the old leader is on the smaller side. How many take themselves for the
-#    leader afterwards, and in which terms? Why does the old one do no harm?
-# 5. `fail=["rank=1,step=40", "rank=3,step=40"]` with `ranks=5, spares=1`: say first what the view is, then look at
+#    leader was alive, but is replaced. Look at the terms, and explain why.
+# 4. Elect with Raft *before* the cut, so that the old leader is on the smaller side. How many members consider
+#    themselves the leader afterwards, and in which terms? Why does the old leader do no harm?
+# 5. `fail=["rank=1,step=40", "rank=3,step=40"]` with `ranks=5, spares=1`: predict the view first, then look at
 #    `members`. Then let the spare die as well: `"rank=4,step=100"`.
 # 6. Give up the fourth part of the batch instead: two runs with `ranks=3, batch=48`, with `lr=0.05` and with
 #    `lr=0.0375`. Does the scaling rule matter here?
-# 7. `fail="rank=2,step=80,how=hang", hang_after=3`: what does the event log say, and after how long? What would become
-#    of a rank that is merely slow, if you gave it too little time?
+# 7. `fail="rank=2,step=80,how=hang", hang_after=3`: what does the event log say, and after how long? What would
+#    happen to a rank that is merely slow if `hang_after` were too short?
 # 8. Write it yourself: `farandole lab start 11` is Raft's election.

@@ -16,19 +16,19 @@
 # %% [markdown]
 # # 18 · Backup
 #
-# **Question:** a process dies, and with it a state that only it had. How do the others continue as if it were still
-# alive, without a disk and without a new start?
+# **Question:** a process dies, and state that only it had is lost. How do the other ranks continue as if it were
+# still alive, without a disk and without a restart?
 #
 # In `16_restart` all ranks had to end because one had died, and most of the time went into starting again. Document 000
 # has another way, **backup recovery** (备份恢复): parameters and intermediate results are kept on several nodes, and
-# when one drops out, its work is taken up from the backup. It leaves four things open:
+# when one fails, its work continues from the backup. The document leaves four things open:
 #
 # - *What* has to be kept twice? Under data parallelism almost everything is on all nodes anyway.
-# - *Which rank* keeps it for which? The keeper can die, too.
-# - *Which moment* is kept? A copy of step 60 is of no use to others that are at step 65.
-# - *What if* the death comes while the copies are being made?
+# - *Which rank* keeps which rank's copy? The keeper can die, too.
+# - *Which step* is kept? A copy of step 60 is of no use to ranks that are at step 65.
+# - *What if* a rank dies while the copies are being made?
 #
-# We answer them one after the other, then kill, then count what it costs.
+# We answer them one after another, then kill ranks, then measure the cost.
 
 # %%
 # %load_ext farandole
@@ -60,14 +60,14 @@ plt.rcParams["figure.dpi"] = 100
 # ## 1 What only one of them knows
 #
 # A `TrainingState` (`16_restart`) says what is *shared*, the same on all ranks, and what is a rank's *own*. Four
-# ranks train a small perceptron with Adam for twenty steps, and compare each tensor of their states. Then once more
+# ranks train a small perceptron with Adam for twenty steps, and compare each tensor of their states. Then they do so
 # with a *divided* optimizer (ZeRO-1, `15_hybrid`), where each rank keeps Adam's state for its part of the parameters.
 #
-# After that rank 2 "dies": a new process takes its place, gets the parameters from the others, and for what was lost
-# has what any new process has. They train forty steps more.
+# After that rank 2 "dies": a new process replaces it, receives the parameters from the others, and has a new
+# process's values for everything that was lost. They train forty steps more.
 #
 # **Predict:** (a) Which tensors differ from rank to rank? (b) Something of rank 2's own has been lost. Will the four
-# copies of the parameters still agree with each other? Will they agree with those of a training without a death?
+# copies of the parameters still agree with each other? Will they agree with those of a run without a death?
 
 # %%
 my_agree = predict("the four copies still agree", ..., "yes", "no")
@@ -99,7 +99,7 @@ def go_on(replica, first, last):
 
 
 def different(tensor):
-    """How many different ones there are on all ranks."""
+    """Return how many different ones there are on all ranks."""
     return len(set(world.control.allgather(sha256(tensor.numpy().tobytes()).digest())))
 
 
@@ -133,33 +133,33 @@ my_undisturbed.compare("no")
 
 # %% [markdown]
 # With the optimizer on all ranks, 5,056 bytes are a rank's own: the state of its random generator, which decides what
-# its dropout leaves out. With the optimizer divided, its part of Adam's means is, too, and these are numbers that no
-# other rank can draw again. (How many steps Adam has taken is counted by each for itself, and is the same everywhere.)
+# its dropout leaves out. With the optimizer divided, its part of Adam's means is its own as well, and no other rank
+# can compute these numbers again. (Each rank counts Adam's steps, and the count is the same everywhere.)
 #
-# The last lines are the ones to remember. If something is lost, *the four still agree*: the parameters are sent round
-# in every step, so that nothing looks wrong. It is another training, that is all. (How Adam fares without its memory is
-# to be seen in a picture of `16_restart`.)
+# The last lines are important. If something is lost, *the four still agree*: the ranks exchange the parameters in
+# every step, so nothing looks wrong. But it is another training run. (A picture in `16_restart` shows Adam without
+# its state.)
 #
 # ## 2 Which rank keeps which copy
 #
-# So every k steps each worker gives a copy of what is its own to another one: its **buddy**. Here the ranks form a
-# ring, and the buddy is the next one. (Zheng, Shi & Kalé 2004 did this for whole programs.) Each keeps a copy of its
-# own state, too, since after a death all have to go back to the moment of the copies. And what they all share? It is
-# cut into n parts, and each worker copies two of them, its own and its ward's: nothing need be sent for that, and each
-# part is in two memories all the same.
+# So every k steps each worker sends a copy of its own state to another worker: its **buddy**. Here the ranks form a
+# ring, and the buddy is the next rank. (Zheng, Shi & Kalé 2004 did this for whole programs.) Each worker also keeps a
+# copy of its own state, because after a death all have to go back to the step of the copies. The shared state is cut
+# into n parts, and each worker copies two of them, its own and its ward's. That needs no message, and still each part
+# is in two memories.
 #
-# A ring is not the only way. Three of them, for six workers; an arrow goes from a worker to the one that keeps its
-# copy:
+# A ring is not the only plan. The picture shows three plans for six workers; an arrow goes from a worker to the
+# keeper of its copy:
 
 
 # %%
 def ring(n):
-    """Whose parts each of n workers keeps: its own first, then its ward's."""
+    """Return whose parts each of n workers keeps: its own first, then its ward's."""
     return [[worker, (worker - 1) % n] for worker in range(n)]
 
 
 def couples(n):
-    """Two and two keep each other's."""
+    """Pairs of workers keep each other's."""
     return [[worker, worker ^ 1] for worker in range(n)]
 
 
@@ -186,9 +186,9 @@ for ax, (name, plan) in zip(axes, plans.items(), strict=True):
 figure.tight_layout()
 
 # %% [markdown]
-# One death never loses anything. Two at the same time may. The workers that are left tell each other which parts they
-# have, and `buddies.choose` finds the newest backup whose parts are all there. We ask it, for four workers in a ring,
-# about all pairs of deaths.
+# One death never loses anything. Two at the same time may. The remaining workers exchange lists of the parts that
+# they have, and `buddies.choose` finds the newest backup whose parts are all there. We call it for four workers in a
+# ring, for all pairs of deaths.
 #
 # **Predict:** how many of the six pairs are fatal? And of n(n−1)/2 pairs among n workers, in each of the three plans?
 
@@ -199,12 +199,12 @@ my_plans = predict("fatal pairs of 16 workers: ring, couples, one keeper, as a l
 
 # %% tags=["nbval-check-output"]
 def told(kept, dead, step=60):
-    """What the workers left tell each other: of each backup its step, of how many workers it is, whose parts."""
+    """Return what the remaining workers report: for each backup its step, its number of workers, and whose parts."""
     return [[(step, len(kept), parts)] for worker, parts in enumerate(kept) if worker not in dead]
 
 
 def fatal(plan, n, deaths):
-    """The sets of so many workers whose death takes the only copies of something."""
+    """Return the sets of that many workers whose death loses the only copies of something."""
     return [dead for dead in combinations(range(n), deaths) if choose(told(plan(n), dead)) is None]
 
 
@@ -230,11 +230,11 @@ print("one keeper: those without it     ", all(comb(n, 3) - t[2] == comb(n - 1, 
 my_plans.compare([len(fatal(plan, 16, deaths=2)) for plan in plans.values()])
 
 # %% [markdown]
-# In a ring a pair is fatal if its two are neighbours, and there are n neighbourhoods: n of n(n−1)/2 pairs, which is a
-# share of **2/(n−1)**. The more workers, the smaller it is. Couples have half as many fatal pairs, but need an even
-# number; and after a death the partner has to find another.
+# In a ring a pair is fatal if its two workers are neighbours, and there are n such pairs: n of n(n−1)/2, a share of
+# **2/(n−1)**. With more workers it becomes smaller. Couples have half as many fatal pairs, but need an even number,
+# and after a death the partner needs another buddy.
 #
-# The single keeper is no worse than the ring, by this count. But look at what it has to receive:
+# By this count the single keeper is no worse than the ring. But look at what it has to receive:
 
 # %%
 figure, (left, right) = plt.subplots(1, 2, figsize=(9.5, 3.2))
@@ -256,19 +256,20 @@ figure.tight_layout()
 
 # %% [markdown]
 # The keeper gets n−1 messages in every backup while the others wait, and its memory must hold all parts of the
-# optimizer, which had been divided because they did not fit. In a ring and among couples each gets one message, however
-# many there are, and all send at the same time. (With three deaths or more of twelve the keeper even loses less often
-# than the others. But where so many die at once, they have a common cause, and the keeper has it, too.)
+# optimizer, which had been divided because they did not fit. In a ring and among couples each worker receives one
+# message, whatever their number, and all send at the same time. (With three or more deaths of twelve, the single
+# keeper even loses something less often than the other plans. But when that many die at once, the cause is a common
+# one, and it also affects the keeper.)
 #
-# All this takes deaths for independent of each other. Those of two ranks on *one machine* are not. Then the buddy must
-# be on another machine: neighbours in the ring should not be neighbours in the rack (exercise 2).
+# All this assumes that deaths are independent. Those of two ranks on *one machine* are not. Then the buddy must be on
+# another machine: neighbours in the ring should not be neighbours in the rack (exercise 2).
 #
 # ## 3 Two generations
 #
-# At step 65 a new backup is made; the one of step 60 is there. Each worker sends its part to its buddy and gets that of
-# its ward, and *then* has the new one. In this moment a worker dies. Some of the others may have finished, some may
-# not, and any of them may be late: this cannot be known beforehand. We try all cases. If only one generation is kept,
-# the new one takes the place of the old one as soon as it is complete.
+# At step 65 the workers make a new backup; they have the one of step 60. Each worker sends its part to its buddy,
+# receives its ward's, and only *then* has the new backup. At this moment a worker dies. Some of the others may have
+# finished, others not, and which ones cannot be known beforehand. We try all cases. If only one generation is kept,
+# the new backup replaces the old one as soon as it is complete.
 #
 # **Predict:** one worker of four dies, and each of the others has either finished or not. In how many of the 4 · 2³
 # cases is something lost, with one generation and with two?
@@ -280,7 +281,7 @@ my_double = predict("cases with a loss, two generations", ...)
 
 # %% tags=["nbval-check-output"]
 def in_the_middle(n, generations):
-    """Where the others go back to, over all cases: which worker dies, and who of the others has step 65 already."""
+    """Count where the others go back to, over all cases: which worker dies, and which others already have step 65."""
     back_to = Counter()
     for dead in range(n):
         others = [worker for worker in range(n) if worker != dead]
@@ -302,13 +303,13 @@ my_single.compare(in_the_middle(4, generations=1).get("nothing is complete", 0))
 my_double.compare(in_the_middle(4, generations=2).get("nothing is complete", 0))
 
 # %% [markdown]
-# With one generation one has step 65, another one step 60, and neither is whole. With two, step 60 is whole in all
-# cases: it was finished everywhere before any worker began step 65, because between them are five all-reduces, which no
-# worker finishes alone. It is the same thought as that of the two slots on disk in `16_restart`.
+# With one generation one worker has step 65, another has step 60, and neither backup is complete. With two, step 60
+# is complete in all cases: it was finished everywhere before any worker began step 65, because between them are five
+# all-reduces, which no worker finishes alone. The two slots on disk in `16_restart` follow the same idea.
 #
-# Where it says 65, the new backup was complete after all: what one worker itself has not got, its buddy has. The newest
-# backup that is *whole* counts, not the newest one that some rank holds. (The code makes sure of one thing more: an
-# unfinished 65 is thrown away after the recovery, or it would push out a good generation later.)
+# Where the result is 65, the new backup was complete after all: what one worker lacks, its buddy has. The newest
+# *complete* backup counts, not the newest one that some rank holds. (The code also discards an unfinished 65 after
+# the recovery. Otherwise it would later displace a good generation.)
 #
 # ## 4 The real thing
 #
@@ -322,11 +323,11 @@ asked = time.time()
 runs = {"uninterrupted": launch("backup", ranks=4, **recipe, out=folder / "uninterrupted")}
 
 # %% [markdown]
-# Now with a fifth rank that waits, a **spare**, and a real SIGKILL for rank 2 as step 64 begins, just before the next
-# backup. The spare takes the place, and is given what the buddy has kept.
+# Now there is a fifth rank that waits, a **spare**, and a real SIGKILL for rank 2 at the start of step 64, just
+# before the next backup. The spare takes the slot, and receives the copy from the buddy.
 #
-# **Predict:** how many steps are lost? Are the parameters in the end equal to those of the uninterrupted run, to the
-# bit, though another process has done half of rank 2's work?
+# **Predict:** how many steps are lost? Are the final parameters equal to those of the uninterrupted run, to the bit,
+# although another process has done half of rank 2's work?
 
 # %%
 my_lost = predict("steps that are lost", ...)
@@ -349,8 +350,8 @@ my_lost.compare(fault["steps_lost"])
 my_equal.compare(spared.params_sha256 == healthy.params_sha256)
 
 # %% [markdown]
-# Rank 4 has drawn the random numbers that rank 2 would have drawn, and has gone on with its part of Adam's means. The
-# event log, read aloud:
+# Rank 4 has drawn the random numbers that rank 2 would have drawn, and has continued with its part of Adam's means.
+# The event log in words:
 
 
 # %%
@@ -373,18 +374,18 @@ read_aloud(runs["with a spare"])
 print(f"missed after {fault['detected_s'] * 1e3:.0f} ms, the first step done after {fault['resumed_s'] * 1e3:.0f} ms")
 
 # %% [markdown]
-# Rank 2 may be missed more than once, for each of the others may detect the death by itself before it is told of it.
+# The log may report rank 2's death more than once, because each of the others may detect it before it is informed.
 # How they then agree on the remaining ranks is the subject of `17_membership_and_election`.
 #
-# Now without spares, and twice two deaths at once. Once they are **opposite** each other in the ring (ranks 1 and 3),
-# once they are **neighbours** (1 and 2, so that rank 2 takes the copy of rank 1's state with it). For the second case
-# there are checkpoints on disk, too, but seldom: every 50 steps.
+# Now two runs without spares, each with two deaths at once. In one the dead ranks are **opposite** each other in the
+# ring (1 and 3), in the other they are **neighbours** (1 and 2, so the copy of rank 1's state dies with rank 2). The
+# second run also has checkpoints on disk, but rarely: every 50 steps.
 #
-# **Predict:** both die at step 83. How many steps are lost in either case? Which ranks are left, and what part of the
+# **Predict:** both die at step 83. How many steps are lost in each case? Which ranks are left, and what part of the
 # batch and of the optimizer does each have then?
 
-# (On a busy computer one of the two may be late: the others have recovered from the first death before the second one
-# comes. That is another story, and then we try again.)
+# (On a busy computer one of the two may be late: the others have recovered from the first death before the second.
+# Then the cell tries again.)
 
 # %%
 my_opposite = predict("steps lost if they are opposite", ...)
@@ -430,19 +431,20 @@ my_opposite.compare(lost["opposite"])
 my_neighbours.compare(lost["neighbours"])
 
 # %% [markdown]
-# Half of all workers died each time. In the first case the other half had everything, and went back to step 80. In the
-# second no rank had a copy of rank 1's state, and the disk had to be used: back to step 50. (A thread writes there
-# while training goes on. If it has not come to its end, as on a slow disk, the checkpoint before that counts: step 0.)
+# Half of all workers died each time. In the first case the other half had everything, and went back to step 80. In
+# the second no rank had a copy of rank 1's state, so the ranks went back to the checkpoint of step 50. (A thread
+# writes it while training continues. If it has not finished, as on a slow disk, the previous checkpoint counts: step
+# 0.)
 #
-# There were no spares, so the batch of 64 is divided between two, and so is Adam's state: joined from four parts, cut
-# into two. The new workers' random numbers are new ones, and sums of two parts are rounded otherwise than sums of four.
-# So it is another model, and as good a one. (`16_restart` took three ranks where there had been four, and the same came
-# of it.)
+# There were no spares, so the batch of 64 is divided between two, and so is Adam's state: joined from four parts and
+# cut into two. The two workers' random numbers are new, and sums of two parts are rounded differently from sums of
+# four. So the model is another one, and as good. (`16_restart` resumed with three ranks of four, with the same
+# result.)
 
 
 # %%
 def done(run):
-    """Rank 0's steps in the order in which it did them, and when it had done each, in seconds of its trace."""
+    """Return rank 0's steps in the order in which it did them, and when each was done, in seconds of its trace."""
     updates = [event for event in run.trace if event["pid"] == 0 and event["name"] == "update"]
     ends = [(event["ts"] + event["dur"]) / 1e6 for event in updates]
     if not run.summary.faults:
@@ -479,18 +481,18 @@ for name in ("uninterrupted", "with a spare", "opposite", "neighbours"):
           len(done(runs[name])[0]) == STEPS + lost)  # fmt: skip
 
 # %% [markdown]
-# On the left each line goes up step by step, stops while the others agree on the remaining ranks, drops back, and goes
-# up once more. On the right the orange and the green stretch are the same four steps, to the bit: nothing is new until
-# what was lost has been done again.
+# On the left each line rises step by step, stops while the others agree on the remaining ranks, drops back, and rises
+# again. On the right the orange and the green part are the same four steps, to the bit: the lost steps are repeated
+# exactly.
 #
 # ## 5 What it costs
 #
-# While nothing happens, a backup is pure loss: a copy in memory, and a message. How large is the message? We let four
-# ranks train for 21 steps, with a backup every five steps, and with only the first one, at step 0. The difference in
-# the bytes sent is four backups. Both with the optimizer on all ranks and with a divided one.
+# As long as no rank dies, a backup is pure cost: a copy in memory, and a message. How large is the message? Four
+# ranks train for 21 steps, once with a backup every five steps and once with only the first one, at step 0. The
+# difference in the bytes sent is four backups. We do both with the optimizer on all ranks and with a divided one.
 #
-# **Predict:** the perceptron has n parameters of 4 bytes; Adam keeps two more numbers for each. What does a worker send
-# per backup in either case, and what share is that of what it sends in a training step anyway?
+# **Predict:** the perceptron has n parameters of 4 bytes; Adam keeps two more numbers for each. What does a worker
+# send per backup in each case, and which share is that of what it sends in a training step anyway?
 
 # %%
 my_bytes = predict("bytes of a backup per worker, with the optimizer divided", ...)
@@ -531,21 +533,21 @@ my_bytes.compare(backup, within=0.05)
 my_share.compare(backup / step, within=0.15)
 
 # %% [markdown]
-# With the optimizer on all ranks, next to nothing is sent. With a divided one it is 8n/P bytes per worker, where P is
-# the number of workers, and the more there are, the less it is. A step sends 2(P−1)/P · 4n. So a backup is
-# **1/(P−1) of a step's bytes**, and with one every five steps the network has 7 % more to do here, with a thousand
-# workers 0.02 %. (A copy of *everything*, kept by another node as document 000 has it, would be 12n bytes from each.)
+# With the optimizer on all ranks, a worker sends next to nothing. With a divided one it sends 8n/P bytes, where P is
+# the number of workers, so with more workers each sends less. A step sends 2(P−1)/P · 4n. So a backup is **1/(P−1) of
+# a step's bytes**, and with one every five steps the network's load grows by 7 % here, with a thousand workers by
+# 0.02 %. (A copy of *everything* on another node, as in document 000, would be 12n bytes from each.)
 #
-# There is a second price, and it is memory. Each worker keeps two generations of two P-ths of everything: 4/P of the
-# state. With four workers that is the whole state once more, with forty a tenth of it.
+# The second price is memory. Each worker keeps two generations of two P-ths of everything: 4/P of the state. With
+# four workers that is the whole state once more, with forty a tenth of it.
 #
 # ## 6 How often?
 #
-# The same calculation as in `16_restart`, with another cost C, and another time until all go on. Both can be read from
-# the runs of section 4, which made backups *and* checkpoints. A restart would take at least as long as a start: the
+# The calculation is that of `16_restart`, with another cost C, and another time until all continue. The runs of
+# section 4, which made backups *and* checkpoints, give both. A restart would take at least as long as a start: the
 # time from `launch` to the end of the first step.
 #
-# First, what is lost on average, if a death may come in any step of an interval?
+# First, how many steps are lost on average if a rank may die in any step of an interval?
 
 # %% tags=["nbval-check-output"]
 k = 5
@@ -579,7 +581,7 @@ cost_s = {way: float(np.median([event["dur"] / 1e6 for event in trace if event["
 
 
 def waste(way, every):
-    """Time that is not work, as a share of the work, with so many steps between two copies: by Daly's formula."""
+    """Return the time that is not work, as a share of the work, for a number of steps between two copies (Daly)."""
     return expected_s(1.0, every * step_s, cost_s[way], ways[way][1], MTBF_S) - 1
 
 
@@ -608,14 +610,14 @@ print(f"k = 5 would be best with a failure every {mtbf:.2g} s")
 my_k.compare("too small" if best["backup in memory"] > 5 else "too large")
 
 # %% [markdown]
-# A default of five suits trainings of a few hundred short steps in which a rank is sure to die. For a failure an hour
-# it is far too small; a star is where Young's formula has it. What counts more is the dashed lines: the blue one lies
-# far below the red one, since no process has to be started. The more cards, the more failures, and the longer a start
-# takes. On large machines that difference is what matters.
+# The default of five suits runs of a few hundred short steps in which a rank is sure to die. For one failure an hour
+# it is far too small; a star marks the optimum by Young's formula. The dashed lines matter more: the blue one lies
+# far below the red one, because no process has to be started. With more GPUs there are more failures, and a start
+# takes longer. On large machines that difference decides.
 #
-# And how often will the disk be needed? Only if the second death comes before the next backup, and the recovery ends
-# with one. So it must strike one of the two neighbours within the short time that a recovery takes. For independent
-# failures that is seldom:
+# And how often will the disk be needed? Only if a second death comes before the next backup, and the recovery ends
+# with a backup. So one of the two neighbours must die within the short time of a recovery. For independent failures
+# that is rare:
 
 # %%
 chance = fault["resumed_s"] / MTBF_S * 2 / (4 - 1)
@@ -623,20 +625,21 @@ print(f"one failure in {1 / chance:,.0f} is followed by a neighbour's before all
 print(f"at one failure an hour, once in {1 / chance / 8766:,.0f} years")
 
 # %% [markdown]
-# Do not believe it. It only says that *independent* failures are no danger. Those that remain have a common cause:
-# a machine, a rack, a switch, the same bug in the same step. Against those there is a buddy further away, and the disk.
+# Do not rely on it. It only says that *independent* failures are no danger. The other failures have a common cause: a
+# machine, a rack, a switch, the same bug in the same step. Against those help a buddy further away, and the disk.
 #
 # ## 7 Where no two know the same
 #
-# Data parallel is the easy case: any worker knows the parameters. In a **pipeline** (`13_pipelines`) each rank has
-# layers that no other has. With one of four a part of the model dies, and more than that is lost: micro-batches
-# are under way, activations forward and gradients back, and every stage has worked on some of them.
+# Data parallel is the easy case: every worker has the parameters. In a **pipeline** (`13_pipelines`) each rank has
+# layers that no other has. When one of four dies, a part of the model is lost, and more than that: micro-batches are
+# under way, activations forward and gradients back, and every stage has worked on some of them.
 #
-# **Predict:** (a) What does a stage have to give its buddy, and how many bytes is that per parameter, with Adam?
-# (b) What becomes of the micro-batches under way? (c) Could three stages go on without the fourth, as the workers of
+# **Predict:** (a) What does a stage have to send its buddy, and how many bytes is that per parameter, with Adam? (b)
+# What happens to the micro-batches under way? (c) Could three stages continue without the fourth, as the workers of
 # section 4 did?
 #
-# First four stages without trouble and without protection; then with a spare, and the third stage dies at step 23.
+# First run four stages without a failure and without protection; then with a spare, and the third stage dies at step
+# 23.
 
 # %%
 my_stage = predict("(a) bytes per parameter", ...)
@@ -652,7 +655,7 @@ restored = launch(
 
 # %% tags=["nbval-check-output"]
 def by_stage(run):
-    """The digest of each stage's parameters, whichever rank has it in the end."""
+    """Return the digest of each stage's parameters, whichever rank has it in the end."""
     names = [name.split(", ")[1] for name in run.rank_names]
     return dict(zip(names, run.summary.params_sha256, strict=True))
 
@@ -667,27 +670,27 @@ my_stage.compare(3 * 4)
 my_three.compare("no")
 
 # %% [markdown]
-# (a) All that it has: its parameters and Adam's two means of each, 12 bytes per parameter; no other rank has them. The
-# spare got it from the fourth stage, which was the buddy. (b) They are thrown away. All stages go back to step 20, and
-# between two steps *nothing* is under way, since 1F1B drains the pipeline before each update. That is why copies which
-# each has made by itself fit together. PipeDream never drains, and is refused. (c) No. There a part of the *work* was
-# missing, which others could do; here it is a part of the *model*.
+# (a) All its state: its parameters and Adam's two means of each, 12 bytes per parameter; no other rank has them. The
+#     spare received it from the fourth stage, which was the buddy. (b) They are discarded. All stages go back to step
+#     20, and between two steps *nothing* is under way, because 1F1B drains the pipeline before each update. That is
+#     why the copies of different stages fit together. PipeDream never drains, so the scenario refuses it. (c) No. In
+#     section 4 a part of the *work* was missing, which others could do; here it is a part of the *model*.
 #
 # ## 8 A copy at every step
 #
-# Going back k steps takes a step that all share. A **parameter server** (`08_parameter_server`) has none: each worker
-# is at a different iteration, and a server that went back would lose gradients whose workers have been told that they
-# count. So servers do not take copies now and then. Each part of the parameters is with two of them, and both carry out
-# every request, in the same order: **chain replication** (链式复制).
+# Going back k steps needs a step that all ranks share. A **parameter server** (`08_parameter_server`) has none: each
+# worker is at a different iteration, and a server that went back would lose gradients that it has acknowledged. So
+# servers do not make periodic copies. Two servers hold each part of the parameters, and both execute every request,
+# in the same order: **chain replication** (链式复制).
 #
 # ```
 # worker ──push──▶ first ──push──▶ second ──"it counts"──▶ worker
 # ```
 #
-# Only the second one answers. Whatever a worker has been told is then with both.
+# Only the second server answers. So both have everything that a worker was told.
 #
-# **Predict:** (a) Rank 1, a server, dies in the middle. What does a worker have to do that has pushed and received
-# nothing? (b) What must the other server not do, then? (c) How many more bytes does a server send than without a copy?
+# **Predict:** (a) Rank 1, a server, dies during training. What must a worker do that has pushed and received no
+# answer? (b) What must the other server not do then? (c) How many more bytes does a server send than without a copy?
 # Without, it sends each worker its part of the parameters once a step.
 
 # %%
@@ -710,13 +713,14 @@ print(f"a server with a copy to keep up to date sends {more:.1f} times as much")
 my_more.compare(more, within=0.05)
 
 # %% [markdown]
-# (a) Ask again, the other one. It cannot know whether its gradient has arrived, nor need it. (b) Count it twice. So
-# every request has a number, and a server remembers its answer until the worker has it
-# (`parameter_server/sessions.py`): what comes again is answered again, and not carried out again. (c) Twice as much:
-# to each worker its parameters, as before, and to the other server every gradient. The workers send and receive what
-# they did.
+# (a) It sends the request again, to the other server. It cannot know whether its gradient has arrived, and need not.
+#     (b) Count the gradient twice. So every request has a number, and a server keeps its answer until the worker has
+#     it (`parameter_server/sessions.py`): a repeated request is answered again, but not executed again. (c) Twice as
+#     much: to each worker its parameters, as before, and to the other server every gradient. The workers send and
+#     receive the same as before.
 #
-# The manager has successors too: with `fail="rank=0,step=30"` a server takes its place, and writes the record on.
+# The manager can be replaced, too: with `fail="rank=0,step=30"` a server takes over its role and continues the
+# record.
 #
 # ## 9 Three ways to go on
 #
@@ -725,43 +729,44 @@ my_more.compare(more, within=0.05)
 # | **needs** | a disk, and a supervisor | an MPI whose ranks outlive each other | that, and more memory |
 # | **survivors** | end and start again | go on | go back at most k steps, and go on |
 # | **survives** | everything | deaths of all but one | all but a worker's *and* its buddy's death at once |
-# | **lost** | steps since the last checkpoint | no step; what is the dead one's own | at most k steps |
+# | **lost** | steps since the last checkpoint | no step; the dead rank's own state | at most k steps |
 # | **divided optimizer** | can be restored | a part would be gone | can be restored |
-# | **ends to the bit** | with as many ranks | with a spare, without dropout | with a spare |
-# | **costs meanwhile** | a checkpoint now and then | nothing | a copy and a message now and then |
-# | **costs at a failure** | a start | agreeing on the remaining ranks | the same, and k steps at most |
+# | **equal to the bit** | with as many ranks | with a spare, without dropout | with a spare |
+# | **cost without failures** | periodic checkpoints | nothing | periodic copies and messages |
+# | **cost of a failure** | a start | agreeing on the remaining ranks | the same, and k steps at most |
 #
 # ("To the bit" means: as without a failure. The MPI must have ULFM, User-Level Failure Mitigation.)
 #
-# They are not rivals. A large training has backups in memory, often, for the failures that are frequent and small; and
-# checkpoints on disk, seldom, for those that are rare and large. That is what the scenario `backup` does.
+# They can be combined. A large training makes frequent backups in memory against frequent small failures, and rare
+# checkpoints on disk against rare large ones. The scenario `backup` does so.
 #
 # ## What you have seen
 #
 # - Under data parallelism a rank has little state that no other has: its random numbers, and with a divided optimizer
-#   its part. If that is lost there is no error, but it is another training.
-# - With a buddy in a ring, n of n(n−1)/2 pairs of deaths are fatal: neighbours. What dies together must not be buddies.
-# - Two generations: whenever a rank dies, one of them is whole everywhere.
-# - With a spare the run ends, to the bit, as if nothing had happened; at most k steps are done twice.
-# - With a divided optimizer a backup sends 1/(P−1) of what a step sends; and it wants memory.
+#   its part. If that is lost there is no error, but another training run.
+# - With a buddy in a ring, n of n(n−1)/2 pairs of deaths are fatal: neighbours. Ranks that may die together must not
+#   be buddies.
+# - Two generations: whenever a rank dies, one of them is complete everywhere.
+# - With a spare the run ends, to the bit, as without a failure; at most k steps are done twice.
+# - With a divided optimizer a backup sends 1/(P−1) of what a step sends; it also needs memory.
 # - A stage of a pipeline shares nothing with the others. Its buddy can restore it, to a spare.
-# - Servers cannot go back, so their copies are never behind: what has been acknowledged is with both.
+# - Servers cannot go back, so their copies are never behind: both have everything that was acknowledged.
 #
 # ## What to try
 #
 # 1. `spares=2, fail=["rank=2,step=63", "rank=3,step=64"]` on six ranks: worker and buddy, one step apart. Is it fatal?
 #    Look at the event log, and at the end of section 6.
 # 2. Two ranks on each machine, 0 and 1, 2 and 3, and so on, and a *machine* dies. In which of the three plans of
-#    section 2 is that fatal? Write a fourth plan, for which neither one machine nor any single rank is, and count its
-#    fatal pairs.
-# 3. In section 3, let the old generation be thrown away *before* the exchange begins. How many cases are lost then?
-#    And let two workers die in the middle, not neighbours: are two generations still enough?
-# 4. `checkpoint_every=0` and neighbours that die: what does `launch` say?
-# 5. `spares=1, fail="rank=0,step=64"` on five ranks: the one that leads, and writes the record. Compare the digests.
+#    section 2 is that fatal? Write a fourth plan, in which neither the death of a machine nor of any single rank is
+#    fatal, and count its fatal pairs.
+# 3. In section 3, discard the old generation *before* the exchange begins. How many cases are lost then? And let two
+#    workers die during the exchange, not neighbours: are two generations still enough?
+# 4. `checkpoint_every=0` and neighbours that die: what does `launch` report?
+# 5. `spares=1, fail="rank=0,step=64"` on five ranks: the leader dies, which writes the record. Compare the digests.
 #    Which rank leads afterwards?
 # 6. A machine fails once in five years. How often does one of ten thousand, and what is the best k then? (Section 6
 #    with another `MTBF_S`; take a step of one second.)
-# 7. Section 7 without `spares`: what does `launch` say? Then with two spares, when the second and the third stage die
-#    at once; and when the second and the fourth do. Which of the two is fatal, and what does section 2 say?
+# 7. Section 7 without `spares`: what does `launch` report? Then with two spares, when the second and the third stage
+#    die at once; and when the second and the fourth do. Which of the two is fatal, and what does section 2 say?
 # 8. Section 8 with `sync="async"`, and `fail` for a worker, the manager and a server. Which of them is `cleaned`? And
-#    what does `launch` say if both servers die?
+#    what does `launch` report if both servers die?

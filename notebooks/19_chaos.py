@@ -16,18 +16,18 @@
 # %% [markdown]
 # # 19 · Chaos
 #
-# **Question:** processes die whenever they like, again and again. Which method gets through, what does it cost, and
-# how often should one save?
+# **Question:** processes die at random moments, again and again. Which method survives, what does it cost, and how
+# often should it save?
 #
-# In `16_restart` to `18_backup` *we* chose the rank that dies, and its step: `fail="rank=2,step=130"`. That is good for
-# looking closely, and it has a weakness. The author of a method thinks of the moments in which a rank may die, and
-# tries those. Real deaths come at the others: within a message, within a checkpoint, within the recovery from the death
-# before. So before a method is relied on, its ranks are killed at random for hours; that is called **chaos
-# engineering** (混沌工程). Netflix has killed its own machines at random since 2010, by day, when people are there to
-# look after what breaks (Basiri et al. 2016).
+# In `16_restart` to `18_backup` *we* chose the rank that dies, and its step: `fail="rank=2,step=130"`. That is good
+# for close study, but it has a weakness. The author of a method tests the moments of failure that the author thinks
+# of. Real failures happen at other moments: within a message, within a checkpoint, within the recovery from the
+# previous failure. So engineers kill a method's ranks at random for hours before they rely on it; that is called
+# **chaos engineering** (混沌工程). Netflix has killed its own machines at random since 2010, in working hours, when
+# engineers can repair what breaks (Basiri et al. 2016).
 #
-# Here it is an option of every scenario: `--chaos mtbf=20s,seed=7`. We look at what it draws, let it strike, and then
-# ask what a *rate* of failures costs.
+# Here it is an option of every scenario: `--chaos mtbf=20s,seed=7`. We look at what it draws, train under it, and
+# then compute what a *rate* of failures costs.
 
 # %%
 import tempfile
@@ -56,12 +56,13 @@ plt.rcParams["figure.dpi"] = 100
 # ## 1 What is drawn
 #
 # A machine's failures are described by one number: the **MTBF**, mean time between failures (平均故障间隔时间), here μ.
-# `mtbf=20s` is that of the *whole job*: somewhere among its ranks there is a death every 20 seconds on average. How
-# long it takes until the next one is drawn from an exponential distribution, and each strikes a rank drawn with equal
-# chances. Here are the first of them for four ranks. If a rank is drawn a second time, nothing happens: it is dead.
+# `mtbf=20s` is that of the *whole job*: somewhere among its ranks there is a death every 20 seconds on average. The
+# time until the next death is drawn from an exponential distribution, and each death hits a rank drawn with equal
+# probability. Here are the first deaths for four ranks. If a rank is drawn a second time, nothing happens, because it
+# is already dead.
 #
-# No rank is told. The draw follows from the seed, μ and the number of ranks, so each rank makes it by itself, looks for
-# its own name, and sets a timer.
+# This needs no message. The draw follows from the seed, μ and the number of ranks, so each rank makes the same draw,
+# looks for its own number, and sets a timer.
 
 # %% tags=["nbval-check-output"]
 chaos = Chaos.parse("mtbf=20s,seed=7")
@@ -72,7 +73,7 @@ print("each rank knows its own hour:", [round(chaos.death_s(rank, ranks=4), 1) f
 print("at its second start they are others:", [round(chaos.death_s(rank, ranks=4, start=1), 1) for rank in range(4)])
 
 # %% [markdown]
-# Why exponentially? Because machines that fail for a thousand unconnected reasons do not age: one that has run for a
+# Why exponentially? Because machines that fail for a thousand independent reasons do not age: one that has run for a
 # month without a failure is as likely to fail in the next hour as one that was started a minute ago.
 #
 # **Predict:** (a) A death comes every 20 s on average, and for 20 s there has been none. How long will it take from
@@ -117,18 +118,19 @@ for ax in (upper, lower):
 figure.tight_layout()
 
 # %% [markdown]
-# A filled cross is a death, a hollow one strikes a rank that is already dead. On the right, points are what was drawn,
-# and lines are $e^{-t/\mu}$ and $e^{-t/n\mu}$ for n = 4 ranks. So each rank lives by itself, nμ on average, and **what
-# is given is a rate per machine**: the fewer are left, the fewer fail. And the more there are, the more often one
-# fails: a job on ten thousand machines meets a failure every few hours, however good they are.
+# A filled cross is a death, a hollow one hits a rank that is already dead. On the right, the points are the drawn
+# times, and the lines are $e^{-t/\mu}$ and $e^{-t/n\mu}$ for n = 4 ranks. So each rank lives nμ on average,
+# independently of the others, and **the rate belongs to a machine**: with fewer machines left there are fewer
+# failures. And with more machines there are more: a job on ten thousand machines has a failure every few hours, even
+# with good machines.
 #
 # ## 2 One training
 #
 # Three workers with a divided Adam, as in `18_backup`; first undisturbed, then with two spares and a death every 1.5 s
-# on average. (We have looked for a seed with two early deaths and then none for a while, or it would come out
-# differently on faster and slower machines. How it goes on average comes in section 4.)
+# on average. (We chose a seed with two early deaths and then none for a while. Otherwise the result would differ
+# between fast and slow machines. Section 4 has the averages.)
 #
-# **Predict:** which ranks work in the end? Can one see in the parameters that anything has happened?
+# **Predict:** which ranks work in the end? Do the final parameters show that ranks have died?
 
 # %%
 my_members = predict("ranks that work in the end, as a list", ...)
@@ -150,7 +152,7 @@ print("at work in the end:", runs["backup, 1.5 s"].summary.members)
 
 # %%
 def drawn_lives(ax, run, ranks, spares):
-    """A line for each rank: when it works, waits, and dies."""
+    """Draw a line for each rank: when it works, waits, and dies."""
     lines = EventLog(run.folder / "logbook.jsonl").lines()
     starts = [line for line in lines if line.what == "start"]
     begin = starts[0].when
@@ -197,15 +199,15 @@ my_members.compare(struck.members)
 my_visible.compare(not same)
 
 # %% [markdown]
-# Each death came at a random point of the training, and the result is what it would have been. (The repository's `make
-# soak` does this with 75 trainings, of four methods, and asks each time whether the record is right, or whether the
-# training has said why it could not go on.)
+# Each death came at a random point of the training, and the result is that of an undisturbed run. (The repository's
+# `make soak` does this with 75 training runs of four methods, and checks each time that the record is right, or that
+# the run has reported why it could not continue.)
 #
 # ## 3 What a start costs
 #
-# Now `restart`, where all ranks begin again when one has died. It stands still for a checkpoint every 40 steps
-# (`checkpoint_async=False`, so that what we measure is all that it costs). Undisturbed, it tells us what a step and a
-# checkpoint take:
+# Now `restart`, where all ranks begin again when one has died. It stops for a checkpoint every 40 steps
+# (`checkpoint_async=False`, so that we measure the whole cost). Undisturbed, it tells us what a step and a checkpoint
+# take:
 
 # %%
 saving = recipe | {"checkpoint_async": False}
@@ -213,7 +215,7 @@ runs["restart"] = launch("restart", ranks=3, **saving, checkpoint_every=40, out=
 
 
 def seconds_per_step(run):
-    """The median: whatever else happened between two steps is left out."""
+    """Return the median, which leaves out whatever else happened between two steps."""
     return float(np.median(np.diff([line["wall_s"] for line in run.metrics])))
 
 
@@ -222,8 +224,8 @@ step_s = seconds_per_step(runs["restart"])
 print(f"a step takes {step_s * 1e3:.1f} ms, a checkpoint {cost_s * 1e3:.0f} ms")
 
 # %% [markdown]
-# And under fire, twice: with a death every 4 s on average and a checkpoint every 40 steps, and with a death every
-# 1.5 s and a checkpoint every 20. Each start draws anew; with the same draw it would die at the same moment for ever.
+# Now with failures, twice: a death every 4 s on average with a checkpoint every 40 steps, and a death every 1.5 s
+# with a checkpoint every 20. Each start draws anew; with the same draw it would always die at the same moment.
 
 # %%
 chaos_of = {"restart, 4 s": Chaos(4.0, seed=20127), "restart, 1.5 s": Chaos(1.5, seed=94054)}
@@ -254,14 +256,14 @@ print("backup and restart train the same model:", healthy.params_sha256 == runs[
 # %% [markdown]
 # ## 4 Time to finish, against the rate
 #
-# One run says little: it had luck, or it had not. To know how long it takes *on average* we need hundreds, and a
-# single one takes as long as it takes. But now we know what a step costs, a checkpoint and a start. So we **replay**:
-# with the same draws as the real runs, and a clock that is a number. Death by death, it is this short:
+# One run says little: it may have been lucky. To know how long it takes *on average* we need hundreds of runs, which
+# would take too long. But now we know what a step, a checkpoint and a start cost. So we **replay** runs in simulated
+# time, with the same draws as the real ones. The program is short:
 
 
 # %%
 def replay(work_s, interval_s, cost_s, restart_s, chaos, ranks=3):
-    """How long it takes to finish, in seconds, and how many deaths it takes.
+    """Return how long it takes to finish, in seconds, and the number of deaths.
 
     `interval_s` seconds of work lie between two checkpoints of `cost_s` each; who dies has lost what he has done since
     the last one, and after `restart_s` the next start begins, with a draw of its own.
@@ -279,8 +281,8 @@ def replay(work_s, interval_s, cost_s, restart_s, chaos, ranks=3):
 
 
 # %% [markdown]
-# Is it true? It must say of the two real runs how long they took, since it has their draws. (Other programs may have
-# used the machine, so of each run we take its own seconds for a step and for a start.)
+# Is the replay right? It must predict how long the two real runs took, because it has their draws. (Other programs
+# may have used the machine, so for each run we use its own seconds for a step and for a start.)
 
 # %%
 for name, chaos in chaos_of.items():
@@ -289,13 +291,13 @@ for name, chaos in chaos_of.items():
     print(f"{name + ':':16}{len(summary.faults)} deaths, {summary.wall_s:5.1f} s; replayed {deaths}, {seconds:5.1f} s")
 
 # %% [markdown]
-# Now we ask it what cannot be waited for: the same training, two hundred times at each rate, with a checkpoint as often
-# as Daly advises. And the same for backup: its copy is cheaper, and, what counts more, no process starts anew. But a
-# dead rank stays dead there. The replay knows nothing of that, as if there were spares for ever. So the other picture
-# shows when they are used up.
+# Now we replay what would take too long to run: the same training, two hundred times at each rate, with Daly's
+# interval between checkpoints. We do the same for backup: its copy is cheaper, and, more important, no process is
+# started. But there a dead rank stays dead. The replay ignores that, as if there were always a spare. So the other
+# picture shows when the spares are used up.
 #
 # **Predict:** machines live half an hour on average, and three workers have ten minutes of work. With how many spares
-# are all three places filled to the end, in nine cases of ten?
+# are all three slots filled to the end, in nine cases of ten?
 
 # %%
 my_spares = predict("spares for nine cases of ten", ...)
@@ -305,13 +307,13 @@ WORK_S = 200 * step_s
 
 
 def finished(copies_s, again_s, mtbf_s, seeds=200):
-    """Seconds to finish, of so many runs, with Daly's interval, but one step at least."""
+    """Return the seconds to finish of a number of runs, with Daly's interval, but one step at least."""
     interval_s = max(daly(copies_s, mtbf_s), step_s)
     return [replay(WORK_S, interval_s, copies_s, again_s, Chaos(mtbf_s, seed))[0] for seed in range(seeds)]
 
 
 def all_places_filled(workers, spares, life_s, work_s=600.0, seeds=1000):
-    """In which share of so many runs no more have died in the end than there were spares."""
+    """Return the share of runs in which no more ranks have died in the end than there were spares."""
     ranks = workers + spares
     draws = (Chaos(life_s / ranks, seed).deaths(ranks) for seed in range(seeds))
     deaths = [len({rank for _, rank in takewhile(lambda death: death[0] < work_s, draw)}) for draw in draws]
@@ -363,27 +365,27 @@ filled = [sum(comb(3 + spares, dead) * dies**dead * (1 - dies) ** (3 + spares - 
 my_spares.compare(next(spares for spares, chance in enumerate(filled) if chance >= 0.9))
 
 # %% [markdown]
-# On the left the strips hold nine of ten runs, and a cross is a real one. (Their seeds were chosen, so that some rank
-# dies and this notebook comes to an end: they say nothing about luck.) With restart each failure costs a start, which
-# takes about as long here as the whole training; backup hardly notices. The right picture is the price: some process
-# has to be there to take the place, and a spare that waits dies as easily as a worker. About one death is to be
-# expected, and one spare is enough in two cases of three. Nine of ten take three: one pays for *bad luck*, not for the
-# mean.
+# On the left the strips contain nine of ten runs, and a cross is a real one. (We chose their seeds so that some rank
+# dies and this notebook finishes: they say nothing about luck.) With restart each failure costs a start, which takes
+# about as long here as the whole training; with backup a failure costs hardly anything. The right picture shows the
+# price: a spare must be there to take the slot, and a waiting spare dies as easily as a worker. About one death is
+# expected, and one spare is enough in two cases of three. Nine cases of ten need three spares: spares insure against
+# *bad luck*, not against the mean.
 #
-# When no spare is left, `backup` and `membership` go on with fewer workers, to the last one. `restart` needs no spares,
-# only a supervisor that starts it, and machines to start it on.
+# When no spare is left, `backup` and `membership` continue with fewer workers, down to the last. `restart` needs no
+# spares, only a supervisor that starts it, and machines to start it on.
 #
 # ## 5 How often to save, once more
 #
-# Daly's interval has just been used on the authority of a formula. Now we can look whether it is the best one. The
-# work is ten minutes of it, μ = 20 s; let a checkpoint take 10 ms, and a start 2.5 s, as on a slower computer. We
-# replay 200 runs for each interval, with the *same* 200 seeds for all, as one would give the same exam to all.
+# So far we have trusted Daly's formula. Now we can test whether its interval is the best. The work is ten minutes, μ
+# = 20 s, a checkpoint takes 10 ms, and a start 2.5 s, as on a slower computer. We replay 200 runs for each interval,
+# with the *same* 200 seeds for all intervals, so that they can be compared.
 #
-# The deaths come only while the clock of a start runs (a process that is starting is spared), so the expected time is
+# Deaths happen only while training runs (a starting process does not die), so the expected time is
 #
 # $$ \frac{W}{T}\,(\mu + R)\,\bigl(e^{(T+C)/\mu} - 1\bigr) $$
 #
-# with work W, interval T, checkpoint C and restart R. Daly's formula lets a restart be struck, too, which makes the
+# with work W, interval T, checkpoint C and restart R. In Daly's formula a restart may fail, too, which makes the
 # factor before the bracket $\mu e^{R/\mu}$; the best T is the same.
 #
 # **Predict:** twice the best interval costs how much more, in per cent of all the time? And how much do two runs with
@@ -443,19 +445,19 @@ worse_s = max(mean_s[4], mean_s[6]) - mean_s[5]
 print("luck makes a greater difference than half or twice the interval:", bool(luck_s[5] > worse_s))
 
 # %% [markdown]
-# The points lie on the curve, and the star where they are lowest. But look at the strip. **Luck is larger than what the
-# interval does**, unless one is wrong by a factor of four: if one tries two intervals once each, and takes the faster
-# one, has thrown dice. That is why the interval is taken from a formula, why its parameters need not be known well, and
-# why this section has not been done with real runs. The two that were real are in section 4, and the replay says of
-# them what their records say.
+# The points lie on the curve, and the star is where they are lowest. But look at the strip. **Luck has a larger
+# effect than the interval**, unless the interval is wrong by a factor of four: to try two intervals once each and
+# take the faster one is to decide by chance. That is why the interval comes from a formula, why rough parameters are
+# enough, and why this section uses no real runs. The two real runs are in section 4, and the replay agrees with their
+# records.
 #
 # ## 6 Messages that do not arrive
 #
-# A rank may live and its messages get lost (通信可能会失败). On a real network TCP hides that; MPI over memory never
-# does it. So it is an input: `how=drop` loses a share of what a rank sends from a step on, `how=delay` lets it arrive
-# late, `how=duplicate` twice. A thin layer makes up for it: each message has a number and is sent again until it is
-# acknowledged, the receiver sorts them and discards what it has seen. It is a state machine without MPI
-# (`runtime/reliable.py`), so that we can play the network ourselves:
+# A rank may be alive while its messages get lost (通信可能会失败). On a real network TCP hides that; MPI over memory
+# never loses a message. So we inject it: from a step on, `how=drop` loses a share of a rank's messages, `how=delay`
+# delivers them late, `how=duplicate` delivers them twice. A thin layer repairs this: each message has a number and is
+# sent again until it is acknowledged, and the receiver sorts messages and discards duplicates. It is a state machine
+# without MPI (`runtime/reliable.py`), so we can play the network ourselves:
 
 # %% tags=["nbval-check-output"]
 sender, receiver = Channel(), Channel()
@@ -471,7 +473,8 @@ receiver.receive(first, now=0.32)
 print("and if it comes once more:", receiver.duplicates, "copy discarded")
 
 # %% [markdown]
-# Now for real: rank 2 loses a fifth of its messages, acknowledgements too, and rank 0 sends everything twice.
+# Now with real ranks: rank 2 loses a fifth of its messages, including acknowledgements, and rank 0 sends everything
+# twice.
 
 # %%
 recipe = {"ranks": 4, "steps": 20, "hidden": 32}
@@ -488,11 +491,12 @@ more = [sent - before for sent, before in zip(struck.bytes_sent, safe.bytes_sent
 print("the bytes beyond the undisturbed run's are those sent again:", more == struck.delivery["repeated_bytes"])
 
 # %% [markdown]
-# It costs time, above all: a lost message holds up its receiver for a time-out, and in a ring all ranks wait for it.
+# The main cost is time: a lost message delays its receiver by a time-out, and in a ring all ranks wait for that
+# receiver.
 #
-# A message may also arrive changed. `how=corrupt` flips one bit of it, as a faulty memory does. Nothing stops, and
-# nothing looks wrong (静默数据损坏, silent data corruption). `--checksum` finds the changed message and has it sent
-# again; `--audit` compares the sums of gradients on all ranks, and ends the run.
+# A message may also be corrupted. `how=corrupt` flips one bit, as faulty memory does. Training continues, and nothing
+# looks wrong (静默数据损坏, silent data corruption). `--checksum` detects the corrupted message and has it sent
+# again; `--audit` compares the sums of gradients on all ranks, and ends the run if they differ.
 
 # %% tags=["nbval-check-output"]
 corrupt = "rank=2,step=5,how=corrupt,share=0.2"
@@ -508,13 +512,13 @@ except LaunchError as error:
     print("with an audit:", error.message.partition("--audit: ")[2])
 
 # %% [markdown]
-# And a rank may live, but be cut off from the others (`how=partition`). In `membership` and `backup` each side would
-# take the other for dead, and go on: two models (脑裂, split brain). So a rank that hears less than half of all ends
-# itself.
+# And a rank may be alive but cut off from the others (`how=partition`). In `membership` and `backup` each side would
+# declare the other dead and continue: two models (脑裂, split brain). So a rank that receives messages from less than
+# half of all ranks ends itself.
 #
 # ## 7 What is promised
 #
-# | under `--chaos` | goes on while | ends, and says so, when |
+# | under `--chaos` | continues while | ends with a message when |
 # |---|---|---|
 # | `restart`, supervised | a supervisor starts it again | the restarts are used up |
 # | `membership` | one worker lives | every worker has died |
@@ -523,24 +527,24 @@ except LaunchError as error:
 #
 # ## What you have seen
 #
-# - A failure rate belongs to machines: n of them fail n times as often. That the next failure is *due* is an
-#   illusion.
-# - Deaths at random moments, real ones: the same parameters, to the bit, as if nothing had happened.
-# - Restart pays a start for every failure; backup pays almost nothing, as long as there is a spare.
-# - As many spares as deaths are to be expected are often too few: spares are for bad luck.
-# - Lost, late and doubled messages cost time and bytes, and change no parameter: numbers, acknowledgements, time-outs.
+# - A failure rate belongs to machines: n of them fail n times as often. No failure is ever *due*.
+# - Even with real deaths at random moments the parameters are the same, to the bit.
+# - With restart every failure costs a start; with backup it costs almost nothing, as long as there is a spare.
+# - As many spares as expected deaths are often too few: spares insure against bad luck.
+# - Lost, late and duplicate messages cost time and bytes but change no parameter, thanks to numbers, acknowledgements
+#   and time-outs.
 # - Daly's interval is the best one, and it could hardly be found by trying: chance has a larger effect.
 #
 # ## What to try
 #
-# 1. `launch("sync_sgd", ranks=4, steps=5000, chaos="mtbf=2s,seed=1")`: a method that promises nothing. What does it
-#    say?
+# 1. `launch("sync_sgd", ranks=4, steps=5000, chaos="mtbf=2s,seed=1")`: a method without fault tolerance. What does it
+#    report?
 # 2. `launch("membership", ranks=5, steps=2000, chaos="mtbf=0.5s,seed=3")`: how many are left? Look for a seed with
 #    which none is.
-# 3. In section 4 let a spare be started anew after every death (the rank that died is drawn again, and dies again).
-#    Which of the two pictures changes, and how?
-# 4. Machines do age, and they have childhood diseases. Replace the exponential distribution in `replay` by a Weibull
+# 3. In section 4 start a new spare after every death (the rank that died can be drawn again, and dies again). Which
+#    of the two pictures changes, and how?
+# 4. Real machines age, and fail more often when new. Replace the exponential distribution in `replay` by a Weibull
 #    distribution of the same mean with shape 0.7 (`random.weibullvariate`). Is Daly's interval still the best?
-# 5. `restart` with `mtbf=20` (the option) sets its interval by what each checkpoint has cost. How near does it
-#    come to the star?
-# 6. `share=1` in section 6: which rank gives up, after how many tries, and what does it say?
+# 5. `restart` with `mtbf=20` (the option) sets its interval by each checkpoint's cost. How near does it come to the
+#    star?
+# 6. `share=1` in section 6: which rank gives up, after how many tries, and what does it report?

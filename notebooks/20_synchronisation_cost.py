@@ -16,11 +16,11 @@
 # %% [markdown]
 # # 20 · The cost of synchronising
 #
-# **Question:** how long will a step take, and what of it is the price of being in step?
+# **Question:** how long will a step take, and how much of that is the price of synchronisation?
 #
 # Document 002 writes $C = T_{comm} + T_{comp}$: the **synchronisation cost function** (同步代价函数). It names four
-# sides of it and a list of remedies, and measures nothing. Here we go the document's way with numbers: measure the
-# network and the ranks, *predict* what each remedy makes of a step, and then train by each method and compare.
+# aspects and a list of remedies, but measures nothing. Here we do what it describes, with numbers: measure the
+# network and the ranks, *predict* the effect of each remedy on a step, and then train by each method and compare.
 
 # %%
 # %load_ext farandole
@@ -47,10 +47,10 @@ plt.rcParams["figure.dpi"] = 100
 #
 # A ring all-reduce over *P* ranks takes $2(P-1)(α + nβ/P)$: α seconds a message, β seconds a byte. And a step is over
 # when the *slowest* has computed: $T_{comp}$ is the expected maximum of *P* computing times, not their mean. The
-# document's formula has no maximum in it (erratum 002.1), and that is most of the price where computers scatter.
+# document's formula has no maximum (erratum 002.1), and that is most of the price where computing times vary.
 #
-# **Predict:** ten million parameters in float32, a network of 10 Gbit/s, α = 50 µs, and computing times of 100 ms that
-# scatter like a lognormal distribution with σ = 0.5. From 1 rank to 32: which grows faster, $T_{comm}$ or $T_{comp}$?
+# **Predict:** ten million parameters in float32, a network of 10 Gbit/s, α = 50 µs, and computing times of 100 ms
+# with a lognormal distribution, σ = 0.5. From 1 rank to 32: which grows faster, $T_{comm}$ or $T_{comp}$?
 
 # %%
 my_faster = predict("the one that grows faster", ..., "T_comm", "T_comp")
@@ -65,15 +65,15 @@ for ranks in (1, 2, 4, 8, 16, 32):
 my_faster.compare("T_comp" if cost.compute_s - 0.1 > cost.comm_s else "T_comm")
 
 # %% [markdown]
-# The ring soon costs no more than 2nβ, however many ranks there are. The waiting grows on and on. On a network like
-# this it is not the bytes that are expensive.
+# The ring soon costs no more than 2nβ, however many ranks there are. The waiting keeps growing. On a network like
+# this the bytes are not the expensive part.
 #
 # ## 2 On this machine
 #
-# `sync_cost` does what the document asks for. First it measures α and β between the ranks, and for each method how
-# long a step takes *without* a network. From that it predicts. Then each method trains, with the same batches, from the
-# same parameters, and is timed. So that there is something to pay for, the ranks get links of 30 Mbit/s, and rank 3
-# computes ten times more slowly than it could.
+# `sync_cost` measures these. First it measures α and β between the ranks, and for each method how long a step takes
+# *without* a network. From that it predicts. Then each method trains, with the same batches, from the same
+# parameters, and is timed. To make communication and waiting visible, the ranks get links of 30 Mbit/s, and rank 3
+# computes ten times more slowly.
 #
 # **Predict:** the parameters are 104 kB. How long does a ring of 4 ranks take at 30 Mbit/s, and how long does it take
 # to collect all gradients at one rank, and send the sum to all?
@@ -118,19 +118,20 @@ axes.spines[["top", "right"]].set_visible(False)
 plt.show()
 
 # %% [markdown]
-# Nothing in the prediction has seen the training. A model of two constants and some computing times is near enough to
-# choose by; on two cores that others use too, single runs are off by ten per cent and more now and then.
+# The prediction uses nothing from the training. A model of two constants and some computing times is accurate enough
+# to choose a method; on two shared cores, single runs sometimes differ by ten per cent and more.
 #
 # Look at the remedies:
 #
 # - **Communicate less often**: `local-sgd` and `large-batch` pay an eighth of the ring.
-# - **Compress**: `float16` saves half of T_comm, and adds to T_comp what encoding, decoding and adding in software
-#   take, on the slow rank ten times as much. `top-k` sends 4 % of the bytes: 1 % of the entries, each with its place.
-# - **Overlap** saves what is shorter of the two, and T_comp is short here.
-# - **No centre**: `gossip` talks to two neighbours only. Of 4 ranks that is no less than the ring; of 400 it is as
-#   much as here.
+# - **Compress**: `float16` saves half of T_comm, and adds the time for encoding, decoding and adding in software to
+#   T_comp, ten times as much on the slow rank. `top-k` sends 4 % of the bytes: 1 % of the entries, each with its
+#   index.
+# - **Overlap** saves the shorter of the two, and T_comp is short here.
+# - **No centre**: `gossip` communicates with two neighbours only. With 4 ranks that is no less than the ring; with
+#   400 it would still be the same.
 #
-# The bytes are no matter of opinion:
+# The bytes can be counted exactly:
 
 # %% tags=["nbval-check-output"]
 for method, row in methods.items():
@@ -140,10 +141,10 @@ for method, row in methods.items():
 # %% [markdown]
 # ## 3 Does it learn as fast?
 #
-# A cheap step is worth nothing if it takes more of them: the document's third side, **convergence** (模型收敛性). The
-# time to a loss is the number of steps times the time of one, so both axes are needed.
+# Cheap steps gain nothing if training needs many more of them: the document's third aspect, **convergence**
+# (模型收敛性). The time to a loss is the number of steps times the time of one, so both axes are needed.
 #
-# **Predict:** which method comes first to a loss of 1.2, and which would be first if steps took no time?
+# **Predict:** which method reaches a loss of 1.2 first, and which would be first if steps took no time?
 
 # %%
 my_first = predict(
@@ -186,13 +187,13 @@ print("float16 too, to 1 in 100:", abs(methods["float16"]["final_loss"] / same[0
 print("the large batch is behind after as many samples:", methods["large-batch"]["final_loss"] > same[0])
 
 # %% [markdown]
-# The large batch takes an eighth of the steps, and does not learn eight times as much in one. How large may a batch be?
-# The **critical batch size** (McCandlish et al. 2018) is where the gradient's noise is as large as the gradient: far
-# below it twice the batch halves the steps, far above it saves nothing. Data parallel gets it for nothing, from the
-# lengths of the ranks' own gradients against that of their mean.
+# The large batch takes an eighth of the steps, but does not learn eight times as much in one. How large may a batch
+# be? The **critical batch size** (McCandlish et al. 2018) is where the gradient's noise is as large as the gradient:
+# far below it twice the batch halves the steps, far above it saves nothing. Data parallel training gets it at no
+# cost, from the lengths of the ranks' own gradients compared with that of their mean.
 #
 # **Predict:** a gradient of length 1, noise of variance 50 per sample. What is the critical batch, and how many steps
-# does a batch of 25, 50, 500 take, if an endless one takes 100?
+# does a batch of 25, 50, 500 take, if an infinitely large one takes 100?
 
 # %%
 my_critical = predict("the critical batch", ...)
@@ -214,8 +215,8 @@ print(
 # %% [markdown]
 # ## 4 And with more workers?
 #
-# The fourth side is **scalability** (系统扩展性). Amdahl and Gustafson answer two different questions about the same
-# share of work that only one can do:
+# The fourth aspect is **scalability** (系统扩展性). Amdahl and Gustafson answer two different questions about the
+# same serial share of the work:
 
 # %% tags=["nbval-check-output"]
 for workers in (4, 64, 1024):
@@ -223,8 +224,8 @@ for workers in (4, 64, 1024):
           f"or {gustafson(0.05, workers):6.1f} times as much work in the same time")  # fmt: skip
 
 # %% [markdown]
-# Our methods have no fixed serial share: T_comm and the waiting grow with the workers, by each method's own law. From
-# the numbers measured above, what would be left of the speed with 8, 64 or 512 such workers?
+# Our methods have no fixed serial share: T_comm and the waiting grow with the workers, differently for each method.
+# From the measured numbers, what would be left of the speed with 8, 64 or 512 such workers?
 
 # %%
 print("speed left     " + "".join(f"{workers:>7}" for workers in methods["ring"]["efficiency"]))
@@ -232,16 +233,17 @@ for method, row in methods.items():
     print(f"{method:15}" + "".join(f"{share:7.0%}" for share in row["efficiency"].values()))
 
 # %% [markdown]
-# Two things to see. `central` dies: its one link carries every gradient. And `gossip` stays what it is, whatever the
-# number of workers: with 4 the ring beats it, with 512 only `local-sgd` does. But with many workers it takes gossip
-# longer to agree (notebook `22_decentralised`): C is not all.
+# Two things are visible. `central` collapses: its one link carries every gradient. And `gossip` keeps its speed for
+# any number of workers: with 4 the ring beats it, with 512 only `local-sgd` does. But with many workers gossip takes
+# longer to agree (notebook `22_decentralised`): C is not everything.
 #
 # ## What to remember
 #
-# - Measure α, β and the computing times *before* arguing about methods; two minutes of it predict a step well enough.
-# - T_comp contains a maximum. With scattering computers the waiting is the larger part, and no compression helps.
-# - Count the seconds to a loss: steps to it × time of a step. A remedy that is cheap per step may be dear in steps.
-# - What wins on 4 workers need not win on 512. Notebook `24_ten_thousand_workers` goes there.
+# - Measure α, β and the computing times *before* you choose a method; two minutes of measuring predict a step well
+#   enough.
+# - T_comp contains a maximum. Where computing times vary, waiting is the larger part, and compression does not help.
+# - Count the seconds to a loss: steps to it × time of a step. A remedy that is cheap per step may need more steps.
+# - What wins on 4 workers need not win on 512. Notebook `24_ten_thousand_workers` goes further.
 #
 # **Do it yourself:** `farandole run sync_cost -n 4` on your own machine, with its real network; lab
 # `15_predict_then_measure` has you write the predictions.

@@ -16,12 +16,12 @@
 # %% [markdown]
 # # 21 · Gradient compression
 #
-# **Question:** must a gradient travel whole?
+# **Question:** must a gradient be sent whole?
 #
 # A step of synchronous SGD sends four bytes for each parameter, in every step, both ways. **Gradient compression**
 # (梯度压缩, documents 001 and 002) sends fewer: fewer bits for each number (**quantisation**, 量化), fewer numbers
-# (**sparsification**, 稀疏化), or a matrix as the product of two thin ones (low rank, 矩阵压缩). What is lost that way
-# need not be lost for good. And what is saved has a price: encoding takes time.
+# (**sparsification**, 稀疏化), or a matrix as the product of two thin ones (low rank, 矩阵压缩). What is lost can be
+# sent later. And the saving has a price: encoding takes time.
 
 # %%
 # %load_ext farandole
@@ -51,8 +51,8 @@ plt.rcParams["figure.dpi"] = 100
 # %% [markdown]
 # ## 1 What arrives
 #
-# A compressor turns a vector into bytes, whose number follows from the length alone, and bytes into a vector. Take
-# eight numbers and look at what becomes of them.
+# A compressor encodes a vector as bytes, whose number depends only on the vector's length, and decodes the bytes to a
+# vector. Let us encode and decode eight numbers.
 #
 # **Predict:** which of these keep the largest number, which the sign of the smallest?
 
@@ -82,8 +82,8 @@ my_smallest.compare(["float16", "sign"])
 # %% [markdown]
 # ## 2 Right on average
 #
-# QSGD and TernGrad round by chance: each number goes up or down so that the **mean** of what arrives is what was
-# sent. Such a compressor is called unbiased (无偏). It adds noise, and SGD is used to noise.
+# QSGD and TernGrad round at random: each number goes up or down so that the **mean** of what arrives is what was
+# sent. Such a compressor is called unbiased (无偏). It adds noise, which SGD tolerates.
 #
 # **Predict:** over 4000 draws, which of these means come near the true numbers? What about `sign`?
 
@@ -106,7 +106,7 @@ my_means.compare(["qsgd", "terngrad"])
 #
 # $$ \sum \text{sent} + \text{kept} = \sum \text{gradients} $$
 #
-# The same gradient again and again, of which one of eight numbers is sent each time.
+# We compress the same gradient again and again, and send one of its eight numbers each time.
 #
 # **Predict:** how much of the smallest number, 0.01, has arrived after 1000 steps, with and without feedback?
 
@@ -128,13 +128,14 @@ my_without.compare(sums["without"][5])
 my_with.compare(sums["with"][5], within=0.1)
 
 # %% [markdown]
-# Everything gets its turn, the large ones more often: what is late is at most as much as waits for its turn.
+# Every number is sent at some time, large ones more often. What has not arrived yet is in the residual.
 #
-# Is feedback always safe? QSGD with few levels is right on average, but what it loses may be longer than what it was
-# given: its variance ω is above 1. Kept, that comes again, and is lost again, longer. Scaled by 1/(1 + ω) it takes a
-# part of what it is given away, which is all that feedback needs (a contraction, 压缩映射); `ErrorFeedback` sees to it.
+# Is feedback always safe? QSGD with few levels is right on average, but its error may be longer than its input: its
+# variance ω is above 1. With feedback that error is added to the next input, and the next error is longer still.
+# Scaled by 1/(1 + ω), the output always removes a part of the input, which is all that feedback needs (a contraction,
+# 压缩映射); `ErrorFeedback` applies this factor.
 #
-# **Predict:** how long is what has been kept after 300 gradients of length 1, with the factor and without?
+# **Predict:** how long is the residual after 300 gradients of length 1, with the factor and without?
 
 # %%
 my_scaled = predict("its length with the factor", ..., "below 10", "10 to a million", "above a million")
@@ -167,8 +168,8 @@ my_kept.compare(in_words(np.linalg.norm(kept)))
 # ## 4 A case where it goes wrong
 #
 # Karimireddy et al. (2019) have a problem on which the sign alone never arrives: $f(x) = \frac12|x_1+x_2| +
-# |x_1-x_2|$, from (1, 1). Every gradient has two numbers of opposite signs, so ±(1, −1) is all that sign can say, and
-# $x_1+x_2$ stays as it is.
+# |x_1-x_2|$, from (1, 1). Every gradient has two numbers of opposite signs, so sign can only send ±(1, −1), and
+# $x_1+x_2$ does not change.
 
 
 # %%
@@ -191,11 +192,11 @@ ax.grid(alpha=0.3)
 ax.legend(frameon=False)
 
 # %% [markdown]
-# Another way with signs: let the ranks **vote** (Bernstein et al. 2018). Each sends its signs, and the sign that most
-# have comes back: one bit an entry in each direction, and no magnitude at all.
+# Another method with signs: the ranks **vote** (Bernstein et al. 2018). Each rank sends its signs, and receives the
+# sign of the majority: one bit per entry in each direction, and no magnitude at all.
 #
-# **Predict:** the third of three ranks sends the opposite of its gradient, 100 times as long. What becomes of the mean,
-# and what of the vote?
+# **Predict:** the third of three ranks sends the opposite of its gradient, 100 times as long. What happens to the
+# mean, and to the vote?
 
 # %%
 my_mean = predict("the mean", ..., "keeps its direction", "is reversed")
@@ -215,9 +216,9 @@ my_mean.compare("is reversed" if np.mean(gradients, axis=0) @ vector < 0 else "k
 my_vote.compare("is reversed" if vote @ vector < 0 else "keeps its direction")
 
 # %% [markdown]
-# And a gradient that is **not finite**? Each message of a vote has one byte more, which says so. The other compressors
-# let it through, or spread it over what shares a scale; so all ranks see it in the sum that they decode, in the same
-# step, and the run ends with one line. No residual keeps it:
+# And a gradient that is **not finite**? Each message of a vote has one more byte, which reports this. The other
+# compressors send such values on, or spread them over all entries that share a scale. So all ranks see them in the
+# decoded sum, in the same step, and the run ends with a one-line message. No residual keeps them:
 
 # %% tags=["nbval-check-output"]
 broken = vector.copy()
@@ -231,10 +232,10 @@ for name, compressor in {"sign": Sign(), "top-k": TopK(0.25), "random-k": Random
 # %% [markdown]
 # ## 5 Thin matrices
 #
-# A layer's gradient is a matrix, and often a few directions say most of it. PowerSGD (Vogels et al. 2019) multiplies
-# it by a thin *Q*, adds the products of all ranks, makes them orthonormal, and multiplies back: two thin matrices to
-# send instead of a large one. The *Q* that comes out is where the next step begins, so the directions get better and
-# better.
+# A layer's gradient is a matrix, and often a few directions contain most of it. PowerSGD (Vogels et al. 2019)
+# multiplies it by a thin *Q*, adds the products of all ranks, makes them orthonormal, and multiplies back: two thin
+# matrices to send instead of a large one. The next step begins with the resulting *Q*, so the directions improve from
+# step to step.
 #
 # **Predict:** a matrix of 40 × 30 whose singular values halve from one to the next, with rank 2. How far from the best
 # approximation of rank 2 is the first step, and how far the tenth, if the gradient stays the same?
@@ -260,8 +261,8 @@ my_tenth.compare(error / best, within=0.02)
 # %% [markdown]
 # ## 6 In training: what is sent
 #
-# How do payloads of four ranks become a sum? Some can be added on their way (float16, PowerSGD's factors); the others
-# go to all ranks, and every rank decodes all.
+# How do payloads of four ranks become a sum? Some can be added on the way (float16, PowerSGD's factors); the others
+# are sent to all ranks, and every rank decodes all of them.
 #
 # **Predict:** bfloat16 has half the bytes of float32 and is gathered. With four ranks, does it send less than the ring
 # all-reduce of float32?
@@ -292,8 +293,8 @@ ax.legend(frameon=False, ncols=2)
 # %% [markdown]
 # ## 7 Where it pays, and where it loses
 #
-# Bytes are not seconds. Every step has three parts: encode, transfer, decode. Here two ranks and a larger model, once
-# with messages through memory, and once over links of 100 Mbit/s (`--link-mbps`).
+# Bytes are not seconds. Every step has three parts: encode, transfer, decode. Here two ranks train a larger model,
+# once with messages through memory, and once over links of 100 Mbit/s (`--link-mbps`).
 #
 # **Predict:** which compressors make a step faster through memory?
 
@@ -320,14 +321,15 @@ axes[0].legend(frameon=False)
 
 # %% [markdown]
 # Through memory nearly every compressor **loses**: encoding takes longer than the transfer it saves. Over a slow
-# network it is the other way round: the transfer shrinks about as the bytes do, and encoding and decoding come on top.
-# Between the two is a network at which it is even: encode + decode = (bytes saved) · β. The page on compression has all
-# ten, measured.
+# network it gains: the transfer shrinks about as much as the bytes, and encoding and decoding are added. Between the
+# two is a network at which both are equal: encode + decode = (bytes saved) · β. The page on compression has
+# measurements of all ten.
 #
 # ## Try
 #
 # - `fraction=0.001` with `top-k`: bytes, and accuracy? And `dgc` with `sparsity_warm_up=50` and `lr=0.05`?
 # - `compressor="sign", feedback=False` in section 6. And `"majority-vote"` with `lr=0.003`.
-# - `compressor="terngrad"` with `terngrad_clip=2.5`, the paper's, and `share_scales=True`: which costs what?
-# - At which `link_mbps` is `qsgd` even with `none`? Predict it from the left picture in section 7, then measure.
+# - `compressor="terngrad"` with `terngrad_clip=2.5`, as in the paper, and `share_scales=True`: what does each cost?
+# - At which `link_mbps` does `qsgd` take as long as `none`? Predict it from the left picture in section 7, then
+#   measure.
 # - Sixteen ranks instead of four: which of the compressors would lose their advantage? (Count the bytes of a gather.)

@@ -16,13 +16,13 @@
 # %% [markdown]
 # # 22 · Decentralised training
 #
-# **Question:** do all have to agree in every step, or is it enough to talk to one's neighbours?
+# **Question:** do all ranks have to agree in every step, or is it enough to communicate with neighbours?
 #
 # An all-reduce gives every rank the mean of all, exactly and at once. In **decentralised SGD** (去中心化SGD) no rank
-# asks for that. Each rank averages its parameters with those of its neighbours in a graph, and takes its own step. What
-# one rank knows comes to the others over several rounds, as gossip does.
+# needs it. Each rank averages its parameters with those of its neighbours in a graph, and takes its own step. A
+# rank's information reaches the others over several rounds, as gossip does.
 #
-# (Document 001 calls something decentralised that has a centre: erratum 001.8. It is the last section here.)
+# (Document 001 calls a method decentralised that has a centre: erratum 001.8. The last section has it.)
 
 # %%
 # %load_ext farandole
@@ -46,8 +46,8 @@ plt.rcParams["figure.dpi"] = 100
 # %% [markdown]
 # ## 1 Graphs, and what they cost
 #
-# A rank sends its parameters to each neighbour in every round: the **degree** of the graph is what a round costs, and
-# it need not grow with the number of ranks.
+# A rank sends its parameters to each neighbour in every round: the **degree** of the graph is the cost of a round,
+# and it need not grow with the number of ranks.
 
 # %%
 _, axes = plt.subplots(1, 5, figsize=(11, 2.5), layout="constrained")
@@ -66,14 +66,14 @@ for ax, name in zip(axes, TOPOLOGIES, strict=True):
     ax.axis("off")
 
 # %% [markdown]
-# In the one-peer graph each rank sends to one other only, another one in each round (a colour each); the exponential
-# graph has all of these edges at once.
+# In the one-peer graph each rank sends to only one other rank, a different one in each round (each round has a
+# colour); the exponential graph has all of these edges at once.
 #
 # ## 2 The mixing matrix
 #
-# With weights $W_{ij}$ for what rank *i* takes of rank *j*'s vector, a round is $x \leftarrow Wx$. Two things are
-# asked of *W*: each row sums to 1, so that equal vectors stay equal; and each column, so that the **mean of all stays
-# where it is**. Metropolis' weights have both, for any graph, and each rank needs to know nothing but its neighbours'
+# With the weight $W_{ij}$ of rank *j*'s vector at rank *i*, a round is $x \leftarrow Wx$. *W* has to satisfy two
+# conditions: each row sums to 1, so that equal vectors stay equal, and each column sums to 1, so that the **mean of
+# all does not change**. Metropolis' weights satisfy both for any graph, and each rank needs only its neighbours'
 # degrees.
 #
 # **Predict:** in a ring of four, how much of its own vector does a rank keep?
@@ -88,9 +88,9 @@ print("rows sum to", W.sum(1), "columns to", W.sum(0))
 my_own.compare(W[0, 0], within=0.02)
 
 # %% [markdown]
-# How fast do all come together? The **consensus error** is how far the ranks' vectors are from their mean, as a root
-# mean square. A round shrinks it at least by the factor 1 − gap, where the **spectral gap** (谱间隙) is what separates
-# *W* from the perfect average.
+# How fast do the vectors converge to their mean? The **consensus error** is the root mean square of their distances
+# from it. A round multiplies it by 1 − gap or less, where the **spectral gap** (谱间隙) measures how close *W* is to
+# the exact average.
 #
 # **Predict:** which is better for 16 ranks: a ring with two messages a round, or the exponential graph with four? And
 # for 64 ranks?
@@ -125,12 +125,12 @@ ax.grid(alpha=0.3)
 ax.legend(frameon=False, fontsize=8)
 
 # %% [markdown]
-# The ring's gap shrinks with the square of the number of ranks; the exponential graph's hardly. And with one message a
-# round the one-peer graph has the exact mean after $\log_2 16 = 4$ rounds.
+# The ring's gap shrinks with the square of the number of ranks; the exponential graph's hardly shrinks. And with one
+# message a round the one-peer graph has the exact mean after $\log_2 16 = 4$ rounds.
 #
 # ## 3 Training
 #
-# D-PSGD (Lian et al. 2017): mix, and subtract one's own gradient.
+# D-PSGD (Lian et al. 2017): each rank mixes, and subtracts its own gradient.
 #
 # $$ x_i \leftarrow \sum_j W_{ij}\,x_j - \gamma\, \nabla f_i(x_i) $$
 #
@@ -173,18 +173,18 @@ for ax in (left, right):
     ax.grid(alpha=0.3)
 
 # %% [markdown]
-# Even on the complete graph the copies differ: each is its own last gradient away from the mean, and its loss is that
-# of one who has just taken such a step. (`--mix-after-update` mixes afterwards; on the complete graph that is
-# synchronous SGD, to rounding.) The error grows with the gradients, and in each round mixing takes away a part of what
-# they have brought: less on a ring than on the others. A larger rate and shards that are less alike make it larger too.
+# Even on the complete graph the copies differ: each differs from the mean by its own last gradient, and its loss is
+# measured after such a step. (`--mix-after-update` mixes afterwards; on the complete graph that is synchronous SGD,
+# to rounding.) The gradients increase the error, and in each round mixing removes a part of it: less on a ring than
+# on the other graphs. A larger rate and less similar shards also increase the error.
 #
 # ## 4 One way: push-sum
 #
-# If an edge leads one way only, simple weights cannot do it: a rank that sends to many counts for more. Take three
-# ranks, where 0 sends to 1 and 2, and these send back to 0.
+# If edges lead one way only, simple weights fail: some ranks then count for more than others. Take three ranks, where
+# 0 sends to 1 and 2, and these send back to 0.
 #
-# **Predict:** all begin with the numbers 0, 3 and 6, whose mean is 3. Each keeps as much as it gives to each hearer.
-# Where do they come to rest?
+# **Predict:** all begin with the numbers 0, 3 and 6, whose mean is 3. Each keeps as much as it sends to each
+# receiver. Where do the numbers converge?
 
 # %%
 my_rest = predict("where they come to rest, as a list", ...)
@@ -200,8 +200,9 @@ print("x / w:", np.round(x / w, 3))
 my_rest.compare(x, within=0.02)
 
 # %% [markdown]
-# What a rank has too much of *x*, it has too much of *w*: their quotient has no bias. Training with it is called SGP
-# (Assran et al. 2019): the scenario `push_sum`, here along the one-peer graph's edges, one message a step.
+# If a rank has too much of *x*, it has too much of *w* by the same factor: their quotient has no bias. Training with
+# it is called SGP (Assran et al. 2019): the scenario `push_sum`, here along the one-peer graph's edges, with one
+# message per step.
 
 # %%
 pushed = launch("push_sum", 4, **recipe, topology="one-peer-exponential", out=folder / "push")
@@ -211,16 +212,17 @@ print(f"push-sum: accuracy {pushed.summary.test_accuracy:.1%},",
 # %% [markdown]
 # ## 5 Asynchronous
 #
-# So far neighbours wait for each other, and so every rank waits for the slowest in the end. In **AD-PSGD** (Lian et al.
-# 2018) a rank that has a gradient averages with *one* neighbour and continues. Two ranks that asked each other would
-# both wait for ever; so some ranks ask, and the others answer.
+# So far neighbours wait for each other, and so in the end every rank waits for the slowest. In **AD-PSGD** (Lian et
+# al. 2018) a rank that has a gradient averages with *one* neighbour and continues. Two ranks that asked each other
+# would both wait for ever, so some ranks ask and the others answer.
 
 # %% tags=["nbval-check-output"]
 print("on a ring of 6, who asks whom:", partners(topology("ring", 6)))
 print("on a ring of 5:", partners(topology("ring", 5)))
 
 # %% [markdown]
-# **Predict:** rank 3 is four times slower. What share of their time do the others wait, in step and not?
+# **Predict:** rank 3 is four times slower. Which share of their time do the other ranks wait, in step and
+# asynchronously?
 
 # %%
 my_in_step = predict("the part of their time that ranks do not compute, in step (0 to 1)", ...)
@@ -235,13 +237,13 @@ for name in ("dpsgd", "ad_psgd", "sync_sgd"):
 my_in_step.compare(1 - sum(s.compute_s) / (4 * s.wall_s), within=0.2)
 
 # %% [markdown]
-# The slow one takes fewer of the iterations, so its shard counts for less: nothing is free.
+# The slow rank does fewer of the iterations, so its shard counts for less: that is the price.
 #
 # ## 6 What the document describes
 #
-# Document 001: "the centre collects all gradients and hands each node its direction". The text leaves the rule open;
-# `central_directions.py` has one: a rank's direction is the mean gradient and a part of its own, the larger the
-# better the two agree. With no part of its own it is synchronous SGD.
+# Document 001: "the centre collects all gradients and hands each node its direction". The text leaves the rule open.
+# `central_directions.py` has one: a rank's direction is the mean gradient plus a part of its own, which is larger the
+# better the two agree. Without its own part it is synchronous SGD.
 
 # %% tags=["nbval-check-output"]
 directed = launch("central_directions", 4, **recipe, own_weight=0.0, out=folder / "directed")

@@ -19,7 +19,7 @@
 # **Question:** for which ranks should the others wait, how often, and what decides when conditions change?
 #
 # Synchronous SGD waits for all ranks, in every step. Document 002 loosens both: **partial synchronisation** (部分同步)
-# waits for some, and **dynamic scheduling** (动态调度) changes the strategy while the training goes on. Notebook
+# waits for some, and **dynamic scheduling** (动态调度) changes the strategy during training. Notebook
 # `09_update_modes` has both behind a parameter server; here we look at what they gain, and build a controller.
 
 # %%
@@ -42,11 +42,12 @@ plt.rcParams["figure.dpi"] = 100
 # %% [markdown]
 # ## 1 For how many?
 #
-# Let a step take every rank a random time, exponentially distributed with mean 1: mostly short, now and then long. To
-# wait for all *n* means to wait for the largest of *n* draws, on average $H_n = 1 + \frac12 + \dots + \frac1n$. To wait
-# for the first *k* means to wait for the *k*-th smallest: $H_n - H_{n-k}$.
+# Let each rank's step take a random time, exponentially distributed with mean 1: mostly short, sometimes long. To
+# wait for all *n* ranks means to wait for the largest of *n* draws, on average $H_n = 1 + \frac12 + \dots + \frac1n$.
+# To wait for the first *k* means to wait for the *k*-th smallest: $H_n - H_{n-k}$.
 #
-# **Predict:** of 8 ranks, wait for 7 instead of 8. How much shorter is the step, and how many gradients are lost?
+# **Predict:** the server waits for 7 of 8 ranks instead of all. How much shorter is the step, and how many gradients
+# are lost?
 
 # %%
 my_step = predict("the step with 7, as a part of the step with 8 (0 to 1)", ...)
@@ -68,15 +69,15 @@ my_step.compare(draws[:, 7 - 1].mean() / draws[:, 8 - 1].mean(), within=0.05)
 my_lost.compare(1 / 8)
 
 # %% [markdown]
-# The last one is waited for longer than it takes the first five to come. Leaving out one of eight makes steps a third
-# shorter, and even with one gradient less there are more gradients a second. That holds for times that *scatter*. If it
-# is always the same rank that is late, leaving it out means never to learn from its data.
+# The wait for the last rank is longer than the time until the first five have arrived. To leave out one of eight
+# makes steps a third shorter, and even with one gradient less there are more gradients per second. That holds for
+# *random* times. If the same rank is always late, to leave it out means never to learn from its data.
 #
 # ## 2 The same for real
 #
 # A parameter server and five workers, each of which is six times slower in a quarter of its computations, at random.
 #
-# **Predict:** how much of the time is spent waiting with k = 5 (all), and with k = 4?
+# **Predict:** what part of the time do the workers wait with k = 5 (all), and with k = 4?
 
 # %%
 my_all = predict("the part of the time that is waiting with k = 5 (0 to 1)", ...)
@@ -101,12 +102,12 @@ my_four.compare(waiting[4] / (waiting[4] + computing[4]), within=0.2)
 # ## 3 Every rank takes as many steps as it can
 #
 # If one rank is *always* slow, it can take fewer steps instead of being left out: the others do more in the same time,
-# and no rank waits. That is document 001's **synchronisation-agnostic SGD** (不同步长的更新). How are unequal numbers
-# of steps to be combined? Let rank *r* want the parameter $a_r$, take $\tau_r$ steps to it, and then all go to the
-# mean.
+# and no rank waits. That is document 001's **synchronisation-agnostic SGD** (不同步长的更新). How should unequal
+# numbers of steps be combined? Let rank *r* have its minimum at the parameter $a_r$ and take $\tau_r$ steps towards
+# it; then all ranks take the mean.
 #
-# **Predict:** ranks want 0, 1, 2 and 3; the last one is slow and takes one step where the others take four. Where does
-# the plain mean come to rest? The right place is 1.5.
+# **Predict:** the ranks' minima are 0, 1, 2 and 3; the last rank is slow and takes one step where the others take
+# four. Where does the plain mean converge? The right value is 1.5.
 
 # %%
 my_rest = predict("where the plain mean comes to rest", ...)
@@ -123,26 +124,27 @@ pull = 1 - (1 - rate) ** steps
 my_rest.compare(pull @ wants / pull.sum(), within=0.05)
 
 # %% [markdown]
-# The plain mean goes where the fast ones want to. Normalised, each gives the *direction* of a mean step, and all move
-# by the mean number of steps (Wang et al. 2020). Now the data of a faster machine no longer count more.
+# The plain mean converges near the fast ranks' minima. In the normalised rule each rank contributes the *direction*
+# of its mean step, and all move by the mean number of steps (Wang et al. 2020). Now the data of a faster machine no
+# longer count more.
 #
 # ## 4 A controller
 #
 # The slow rank may change, and so may the network. `dynamic_sync` measures both in every round, and a controller plans
 # the next one:
 #
-# - **which rank:** with $c_r$ for rank *r*'s step, it gets the part $(1/c_r)/\sum 1/c$ of the round's steps;
-# - **when:** with *m* for the all-reduce and *c* for a step, a round has $\kappa\sqrt{m/c}$ steps, on average, or a
-#   number near it that can be divided with less waiting: 4 instead of 5, say.
+# - **which rank:** if rank *r*'s step takes $c_r$, the rank gets the part $(1/c_r)/\sum 1/c$ of the round's steps;
+# - **when:** if the all-reduce takes *m* and a step takes *c*, a round has $\kappa\sqrt{m/c}$ steps on average, or a
+#   number near it that can be divided with less waiting, for instance 4 instead of 5.
 #
 # Why the root? A period of *H* steps makes each step cost $c + m/H$, but lets the copies drift apart, which costs
 # something in proportion to *H*. The sum of $m/H$ and a constant times *H* is smallest at an *H* in proportion to
 # $\sqrt m$ (Wang & Joshi 2019 derive it for local SGD).
 #
-# The controller is a pure function of what was measured, the same on all ranks. Let us be its ranks.
+# The controller is a pure function of the measurements, the same on all ranks. Let us play the ranks.
 #
-# **Predict:** all are equally fast, and the all-reduce takes 16 times as long as a step: how many steps has a round,
-# with κ = 4? And when rank 3 then becomes four times slower?
+# **Predict:** all are equally fast, and the all-reduce takes 16 times as long as a step: how many steps does a round
+# have, with κ = 4? And when rank 3 then becomes four times slower?
 
 # %%
 my_period = predict("steps of a round", ...)
@@ -153,7 +155,7 @@ controller = Controller(ranks=4, kappa=4)
 
 
 def live(title, step_s, exchange_s, rounds=20):
-    """So many rounds in which nothing changes."""
+    """Run a number of rounds in which nothing changes."""
     for _ in range(rounds):
         controller.observe(step_s, [exchange_s] * 4)
     print(f"{title:32} period {controller.plan.period:2}, steps {controller.plan.steps}")
@@ -171,20 +173,20 @@ my_steps.compare([16, 16, 16, 4])
 # ## 5 A straggler that moves
 #
 # Four ranks; the last one is four times slower in the first half, the first one in the second. The others sleep too, so
-# that two cores are enough for four ranks. Beside the controller three fixed choices: a step each (synchronous SGD),
-# rounds of eight steps, the same for all ranks, and rounds of four, divided by the speed measured.
+# that two cores are enough for four ranks. We compare the controller with three fixed choices: one step each
+# (synchronous SGD), rounds of eight steps, the same for all ranks, and rounds of four, divided by measured speed.
 #
-# The longer a round, and the less alike the ranks' parts of it, the less is learned in as many steps. So we compare
-# neither the time of all steps nor the loss after them, but **the time to the same loss**: that of the common
-# parameters over all training samples, without the time that measuring it takes.
+# Longer rounds, and more unequal parts of a round, learn less in the same number of steps. So we compare neither the
+# time of all steps nor the loss after them, but **the time to the same loss**: that of the common parameters over all
+# training samples, without the time that measuring it takes.
 #
-# **Predict:** which of the three is the controller's closest rival, and what does its user have to know beforehand?
+# **Predict:** which of the three comes closest to the controller, and what does its user have to know beforehand?
 
 # %%
 my_rival = predict("the closest rival", ..., "period 1, equal", "period 8, equal", "period 4, by speed")
 
 # %%
-pace = [f"rank={rank},factor=4" for rank in range(4)]  # everybody sleeps: it is not the cores that are compared
+pace = [f"rank={rank},factor=4" for rank in range(4)]  # all ranks sleep, so that the number of cores does not matter
 moving = [*pace, "rank=3,factor=16,until=130", "rank=0,factor=16,from=130"]
 task = {"hidden": 32, "steps": 260, "lr": 0.12, "slow": moving}
 moved = {"controller": launch("dynamic_sync", 4, **task, out=folder / "moving")}
@@ -195,7 +197,7 @@ for period, division in ((1, "equal"), (8, "equal"), (4, "by speed")):
 
 
 def reached(run, loss):
-    """When the loss was so small, also in the next line."""
+    """Return when the loss was this small, also in the next line."""
     lines = run.metrics
     for line, following in zip(lines, [*lines[1:], lines[-1]], strict=True):
         if max(line["loss"], following["loss"]) <= loss:
@@ -231,7 +233,7 @@ show(moved, losses=(1.0, 0.6), marks=[130])
 
 
 def soonest(named, loss):
-    """The name of the run that comes to the loss first."""
+    """Return the name of the run that reaches the loss first."""
     seconds = {name: reached(run, loss) for name, run in named.items()}
     return min(seconds, key=lambda name: np.inf if seconds[name] == "never" else float(seconds[name].split()[0]))
 
@@ -239,8 +241,8 @@ def soonest(named, loss):
 my_rival.compare(soonest({name: run for name, run in moved.items() if name != "controller"}, 0.6))
 
 # %% [markdown]
-# Steps divided by speed are most of the gain here, and with a good period they need no controller for the other half.
-# All have begun from the same parameters:
+# Most of the gain here comes from dividing the steps by speed. With a good period that needs no controller. All runs
+# have begun from the same parameters:
 
 # %% tags=["nbval-check-output"]
 first = {run.metrics[0]["loss"] for run in moved.values()}
@@ -249,10 +251,10 @@ print(f"{len(moved)} trainings, {len(first)} loss before the first step")
 # %% [markdown]
 # ## 6 A network that changes
 #
-# The links have 4 Mbit/s at first and 1000 from step 150 on (`--link-mbps` makes a network of a computer's memory, see
-# the page on networks). The ranks have few of the ten digits each, so that a long period is not harmless.
+# The links have 4 Mbit/s at first and 1000 from step 150 on (`--link-mbps` turns a computer's memory into a slow
+# network, see the page on networks). Each rank has only a few of the ten digits, so a long period does harm.
 #
-# **Predict:** which fixed period is the fastest to a loss of 0.3? And to 0.15?
+# **Predict:** which fixed period reaches a loss of 0.3 first? And 0.15?
 
 # %%
 my_early = predict("the fastest to 0.3", ..., "period 4", "period 16", "period 64")
@@ -270,7 +272,7 @@ my_early.compare(soonest(fixed, 0.3))
 my_late.compare(soonest(fixed, 0.15))
 
 # %% [markdown]
-# A round is a ring all-reduce of the parameters, 2(P − 1) messages, and one of what was measured, lg P.
+# A round has a ring all-reduce of the parameters, 2(P − 1) messages, and one of the measurements, lg P messages.
 #
 # **Predict:** how many messages does a rank send with each fixed period?
 
@@ -286,18 +288,18 @@ for period in (4, 16, 64):
 my_messages.compare([changed[f"period {period}"].summary.messages_sent[0] for period in (4, 16, 64)])
 
 # %% [markdown]
-# While the network is slow a long period is right, because in the beginning any direction is good enough; later it is
-# fast, and a long period is what keeps the loss from falling. Each fixed choice is wrong half of the time. The page
-# on data parallel has what `farandole bench dynamic` measured.
+# While the network is slow a long period is right, because at the beginning any direction is good enough. Later the
+# network is fast, and a long period keeps the loss from falling. Each fixed choice is wrong half of the time. The
+# page on data parallel has the measurements of `farandole bench dynamic`.
 #
-# What the controller does not know: κ, which says how much drift costs on *these* data. With data that are alike on
-# all ranks a larger κ is better, with sorted ones a smaller; it does not look at the loss. And it sees a change only
-# when it has lived through it.
+# The controller does not know κ, which says how much drift costs on *these* data. With similar data on all ranks a
+# larger κ is better, with sorted data a smaller one; the controller does not look at the loss. And it reacts to a
+# change only after it has measured it.
 #
 # ## Try
 #
 # - `kappa=1` and `kappa=16` in section 6. Which is better before the change, which after it?
 # - Section 6 with `concentration="inf"`.
-# - A rank that is slow now and then (`share=0.25`) instead of always: should a controller follow that?
+# - A rank that is slow at random times (`share=0.25`) instead of always: should a controller follow that?
 # - `farandole run parameter_server -n 6 --sync dssp` has another controller, for the staleness (notebook
 #   `09_update_modes`). What does it measure, and what does it decide?

@@ -16,13 +16,14 @@
 # %% [markdown]
 # # 24 · Ten thousand workers
 #
-# **Question:** what becomes of a method with more machines than we will ever own?
+# **Question:** how does a method behave with more machines than we will ever own?
 #
-# There are no 10,000 computers for this lesson. But the part of a parameter server that *decides* – may this worker go
-# on, does this gradient count – is an object without network or clock. The server of notebook `09_update_modes` drives
-# it with messages; here a **discrete-event simulator** (离散事件仿真) drives the very same object with events.
+# We do not have 10,000 computers for this lesson. But the part of a parameter server that *decides* – may this worker
+# continue, does this gradient count – is an object without network or clock. The server of notebook `09_update_modes`
+# drives it with messages; here a **discrete-event simulator** (离散事件仿真) drives the very same object with events.
 #
-# What is simulated is drawn from a seed, and the same on every computer. Section 2 is not: it measures yours.
+# The simulations draw from a seed and give the same result on every computer. Section 2 does not: it measures your
+# computer.
 
 # %%
 # %load_ext farandole
@@ -77,14 +78,14 @@ my_third.compare(allowed)
 
 # %% [markdown]
 # The slowest worker's clock decides, so both others have to push first. And a gradient that would be too new for the
-# workers that are behind is held until theirs have arrived. Nothing here knows what a message is; the code that drives
-# the object does.
+# slower workers is held until theirs have arrived. The policy knows nothing of messages; only the code that drives it
+# does.
 #
 # ## 2 Is the simulator right?
 #
-# Before we believe it about 10,000 workers, it has to be right about three. We train for real, with sleeps that make
-# workers slow at random. Then the simulator gets each worker's computing times from the record, and the policy, and has
-# to say how long the run took: which worker waited for which, and for how long.
+# Before we trust it for 10,000 workers, it has to be right for three. We train with real processes, with sleeps that
+# make workers slow at random. Then the simulator gets each worker's computing times from the record, and the policy,
+# and has to predict how long the run took: which worker waited for which, and for how long.
 
 # %%
 slow = ["rank=2,factor=40", "rank=3,factor=40,share=0.9", "rank=4,factor=100,share=0.7"]
@@ -95,13 +96,13 @@ for sync in ("bsp", "ssp", "async"):
           f"{1e3 * verdict.predicted_s:5.0f} ms: {verdict.error:+.0%}")  # fmt: skip
 
 # %% [markdown]
-# It says a little less than was measured: messages and updates take time on a real machine, too. The page "The cost of
-# synchronising" has a table of all policies.
+# It predicts a little less than was measured, because messages and updates also take time on a real machine. The page
+# "The cost of synchronising" has a table of all policies.
 #
 # ## 3 Waiting for the slowest of many
 #
-# Let computing times scatter like a lognormal distribution with σ = 0.5: half of the steps are between 0.6 and 1.2 of
-# the mean. No network for now.
+# Let computing times have a lognormal distribution with σ = 0.5: half of the steps are between 0.6 and 1.2 of the
+# mean. No network for now.
 #
 # **Predict:** synchronous training with 10,000 workers: how many times the mean does a step take? And with a staleness
 # of 4?
@@ -126,14 +127,14 @@ my_stale.compare(rows[10_000]["ssp"].step_s / 0.1, within=0.1)
 
 # %% [markdown]
 # The slowest of 10,000 takes over six times the mean, and every worker waits for it, in every step. Stale synchronous
-# waits only for workers that are slow five times in a row, and these are rare: a worker that is slow now is fast next
-# time. (In the last row there are only 6 steps, and the end of a run, where the slowest are waited for once, weighs
-# more.)
+# waits only for workers that are slow five times in a row, and these are rare: a worker that is slow now is usually
+# fast in the next step. (The last row has only 6 steps, so the end of a run, where all wait once for the slowest
+# worker, has more weight.)
 #
 # ## 4 What the staleness costs
 #
-# More gradients a second, but older ones. The simulator lets them move a small noisy quadratic, as late as the policy
-# really applies them, so that we see *both* axes: how fast are steps, and what are they worth?
+# More gradients a second, but older ones. The simulator applies them to a small noisy quadratic with the delay that
+# the policy really causes, so that we see *both* axes: how fast are steps, and what are they worth?
 #
 # **Predict:** with 100 workers, asynchronously, how many updates do others make between a worker's reading and its own
 # update?
@@ -151,12 +152,12 @@ for sync in ("bsp", "ssp", "half", "partial", "dssp", "async"):
 my_late.compare(mean, within=0.02)
 
 # %% [markdown]
-# Each asynchronous gradient comes 99 updates late on average: while one worker computes, each of the others makes one.
-# But each update has a hundredth of the weight: all in all a gradient is one step late. At this learning rate that does
-# no harm. What happens at larger ones?
+# Each asynchronous gradient is 99 updates late on average: while one worker computes, each of the others makes one.
+# But each update has a hundredth of the weight, so in total a gradient is one step late. At this learning rate that
+# does no harm. What happens at larger ones?
 #
-# **Predict:** gradients on time bear a learning rate of up to 2 here (the largest curvature is 1). Up to which rate
-# if each is one step late? And if some are more late than others?
+# **Predict:** without delay, training is stable up to a learning rate of 2 here (the largest curvature is 1). Up to
+# which rate if each gradient is one step late? And if the delays differ?
 
 # %%
 my_rate = predict("the largest rate if each is one step late", ...)
@@ -182,9 +183,10 @@ plt.show()
 my_rate.compare(np.pi / 2, within=0.05)
 
 # %% [markdown]
-# If all gradients are late alike, the limit is π/2: that is where $x'(t) = -\eta\,x(t-1)$ begins to swing. If they are
-# late by different amounts they do not swing together, and asynchronous updates bear *more* than synchronous ones,
-# because each is so small. Do not build on that: here all workers have the same loss, and only four parameters.
+# If all gradients have the same delay, the limit is π/2: there the oscillations of $x'(t) = -\eta\,x(t-1)$ begin to
+# grow. With different delays the oscillations do not add up, and asynchronous updates tolerate a *larger* rate than
+# synchronous ones, because each update is so small. Do not rely on that: here all workers have the same loss, and
+# only four parameters.
 #
 # ## 5 The server's link
 #
@@ -192,7 +194,7 @@ my_rate.compare(np.pi / 2, within=0.05)
 # each way, and a link carries one message at a time: one server's is busy for 2Pnβ a round.
 #
 # **Predict:** how long is that for 10 workers, and for 1,000? How many servers do 1,000 workers need so that the link
-# does not decide?
+# is not the bottleneck?
 
 # %%
 my_ten = predict("seconds for 10 workers", ...)
@@ -213,11 +215,11 @@ my_thousand.compare(1000 * per_worker_s, within=0.05)
 my_servers.compare(1000 * per_worker_s / network.compute_s, within=0.5)
 
 # %% [markdown]
-# Where the formula is above the time of a step, the link decides, and no policy helps: with one server and 1,000
-# workers a step takes over a minute. Servers are to be added like workers. Unless you say otherwise, `farandole
-# simulate` takes one for every four workers, as Li et al. (2014) had 200 for 800, and states it above its table, where
-# *busy* is the share of the time for which the servers' links carry messages. A ring all-reduce has no such place: each
-# rank's link carries 2nβ, whatever their number, but now α counts 2(P − 1) times:
+# Where the formula is above the time of a step, the link is the bottleneck, and no policy helps: with one server and
+# 1,000 workers a step takes over a minute. So the number of servers must grow with the number of workers. By default
+# `farandole simulate` has one for every four workers, as Li et al. (2014) had 200 for 800, and states it above its
+# table, where *busy* is the share of the time for which the servers' links carry messages. A ring all-reduce has no
+# such bottleneck: each rank's link carries 2nβ for any number of ranks, but now α counts 2(P − 1) times:
 
 # %% tags=["nbval-check-output"]
 print("workers      ring   halving-doubling   hierarchical   local SGD, every 8")
@@ -228,11 +230,13 @@ for workers in (8, 64, 512, 4096):
     print(f"{workers:7}{times[0]:7.0f} ms{times[1]:16.0f} ms{times[2]:12.0f} ms{times[3]:16.0f} ms")
 
 # %% [markdown]
-# Halving-doubling looks best: the bytes of the ring in few messages. But so far all workers hang on one switch. In real
-# clusters their messages share links: those of racks, whose uplinks carry a quarter of what their hosts can send
-# (oversubscription, 收敛比), or those of a torus, or of a fat tree, which is as wide at the top as at the bottom.
+# Halving-doubling looks best: the bytes of the ring in few messages. But so far all workers are connected to one
+# switch. In real clusters their messages share links: those of racks, whose uplinks carry a quarter of what their
+# hosts can send (oversubscription, 收敛比), or those of a torus, or of a fat tree, which is as wide at the top as at
+# the bottom.
 #
-# **Predict:** which of the two all-reduces suffers on which network? And if the ring's ranks are placed at random?
+# **Predict:** which of the two all-reduces becomes slower on which network? And if the ring's ranks are placed at
+# random?
 
 # %%
 my_torus = predict("the one that suffers on a torus", ..., "ring", "halving-doubling")
@@ -250,15 +254,15 @@ my_torus.compare(max(slower, key=slower.get))
 my_random.compare(uses[0].slower, within=0.2)
 
 # %% [markdown]
-# The ring has only messages between neighbours, and hardly notices any of these networks, if its ranks are placed in
-# order. At random on the torus it takes almost four times as long. On racks and on the torus the messages of
-# halving-doubling to far partners all pass the same few links. The fat tree equals one switch for both, at the price
-# of its many switches. `docs/cost.md` has more networks, and a comparison with SimGrid.
+# The ring has only messages between neighbours, so it is hardly slower on any of these networks if its ranks are
+# placed in order. With random placement on the torus it takes almost four times as long. On racks and on the torus
+# the messages of halving-doubling to far partners all pass the same few links. The fat tree is as fast as one switch
+# for both, at the price of many switches. `docs/cost.md` has more networks, and a comparison with SimGrid.
 #
 # ## 6 Which method wins where?
 #
-# Two things decide: how fast the network is, and how much the workers scatter. For each pair, which of five methods is
-# the first at the loss? 64 workers, 8 servers, 100 ms a step.
+# Two things decide: the speed of the network, and the variation of the workers' times. Which of five methods reaches
+# the loss first, for each pair of values? There are 64 workers and 8 servers, and a step takes 100 ms.
 #
 # **Predict:** where will the parameter server win, and where local SGD?
 
@@ -300,17 +304,17 @@ axes.spines[["top", "right"]].set_visible(False)
 plt.show()
 
 # %% [markdown]
-# On a slow network those win that talk least; where the network is fast, those that wait least. The quadratic flatters
-# local SGD, because all workers have the same curvatures: notebook `06_local_sgd_and_averaging` shows what unlike data
-# cost it.
+# On a slow network the methods that communicate least win; on a fast one, those that wait least. The quadratic
+# favours local SGD, because all workers have the same curvatures: notebook `06_local_sgd_and_averaging` shows the
+# cost of unlike data.
 #
 # `farandole simulate ring ssp local-sgd --workers 64 --map` draws such a map for your own cluster, and
 # `slurm/simulate_map.sbatch` a large one, a column (one bandwidth) in each element of an array job.
 #
 # ## 7 Ten thousand
 #
-# **Predict:** 10,000 asynchronous workers, and the same number of gradients for each: is the loss that synchronous
-# training comes to reached at all?
+# **Predict:** 10,000 asynchronous workers, and the same number of gradients for each: is the final loss of
+# synchronous training reached at all?
 
 # %%
 my_reached = predict("the loss is reached", ..., "yes", "no")
@@ -325,20 +329,20 @@ for sync, row in rows[10_000].items():  # section 3 has simulated them
 my_reached.compare(rows[10_000]["async"].outcome.final_loss <= rows[10_000]["bsp"].outcome.final_loss)
 
 # %% [markdown]
-# It is reached, and passed, in less than a third of the time. A gradient comes some 9,200 updates late, but each of
-# these has a ten-thousandth of the weight: all in all it is one step late, as with 100 workers. No worker waits; the
-# fastest is up to nine steps ahead of the slowest.
+# It is reached, and more than reached, in less than a third of the time. A gradient is about 9,200 updates late, but
+# each of these has a ten-thousandth of the weight: in total it is one step late, as with 100 workers. No worker
+# waits; the fastest is up to nine steps ahead of the slowest.
 #
 # These are the same objects as in the first section, with ten thousand times the events.
 #
 # ## What to remember
 #
-# - What decides can be separated from what carries. Then the same code runs, is tested, and is simulated.
-# - A simulator is worth what its validation is: begin with what you can measure.
-# - With many workers the slowest is far out. Waiting for all is the first thing that does not scale; one server's
-#   link is the second; 2(P − 1)·α of a ring the third. Links that messages share can be the fourth.
-# - Time to a loss = steps to it × time of a step; a map over what *you* have says more than any rule.
+# - Decisions can be separated from messages. Then the same code can be run, tested and simulated.
+# - A simulator is as good as its validation: begin with what you can measure.
+# - With many workers the slowest is much slower than the mean. Waiting for all is the first thing that does not
+#   scale; one server's link is the second; 2(P − 1)·α of a ring the third. Shared links can be the fourth.
+# - Time to a loss = steps to it × time of a step; a map for *your* cluster says more than any rule.
 #
-# **Do it yourself:** `farandole simulate all --workers 1 10 100 --straggler pareto:2.5`: what do rare, very long steps
-# change? And `farandole simulate ssp --workers 10000 --straggler pareto:2.5`: two million gradients, while a bar shows
-# how far it is.
+# **Do it yourself:** `farandole simulate all --workers 1 10 100 --straggler pareto:2.5`: what do rare, very long
+# steps change? And `farandole simulate ssp --workers 10000 --straggler pareto:2.5`: two million gradients, with a
+# progress bar.

@@ -18,10 +18,10 @@
 #
 # **Question:** can a model learn from data that must not leave their owners?
 #
-# So far a rank was handed its samples. In **federated learning** (联邦学习, document 002's outlook) the data stay with
-# their owners: telephones, hospitals, firms. There are many clients, each with few samples of few kinds; in a round
-# some of them train the model at home and send what has become of it. A server adds that up, and, if it is done well,
-# sees nothing but the sum.
+# So far each rank received its samples. In **federated learning** (联邦学习, document 002's outlook) the data stay
+# with their owners: telephones, hospitals, firms. There are many clients, each with few samples of few kinds. In a
+# round some of them train the model locally and send the change of their parameters. A server adds these up, and with
+# secure aggregation it sees nothing but the sum.
 
 # %%
 # %load_ext farandole
@@ -45,11 +45,11 @@ plt.rcParams["figure.dpi"] = 100
 # %% [markdown]
 # ## 1 How the data are divided
 #
-# Real clients are not alike. `label_skew` divides each of the ten digits among the clients in proportions drawn from a
-# Dirichlet distribution: a concentration *a* of infinity deals them out evenly, a small one leaves each client with few
-# digits and some clients with hardly any samples.
+# Real clients have different data. `label_skew` divides each of the ten digits among the clients in proportions drawn
+# from a Dirichlet distribution: a concentration *a* of infinity deals them out evenly, a small one leaves each client
+# with few digits and some clients with hardly any samples.
 #
-# **Predict:** of how many different digits has a client samples, with *a* = 0.1?
+# **Predict:** how many different digits does a client have, with *a* = 0.1?
 
 # %%
 my_digits = predict("digits of a client, median", ...)
@@ -75,15 +75,15 @@ my_digits.compare(np.median((counts > 0).sum(1)))
 # %% [markdown]
 # ## 2 A round
 #
-# Client *k* with $n_k$ samples takes the server's *w* to its own $w_k$. The server moves by the mean of what they
-# moved, each weighted by its samples:
+# Client *k* with $n_k$ samples trains from the server's *w* to its own $w_k$. The server adds the mean of the
+# changes, each weighted by the client's samples:
 #
 # $$ w \leftarrow w + \frac{\sum_k n_k (w_k - w)}{\sum_k n_k} $$
 #
-# Three clients, one parameter, and client *k*'s samples all want $w=a_k$. One step of gradient descent at each, then
-# the mean.
+# Let there be three clients and one parameter, and let all samples of client *k* have their minimum at $w=a_k$. Each
+# client takes one step of gradient descent; then the server takes the mean.
 #
-# **Predict:** where does the weighted mean come to rest, and where the plain one?
+# **Predict:** where does the weighted mean converge, and where the plain one?
 
 # %%
 my_weighted = predict("the weighted mean", ...)
@@ -102,17 +102,17 @@ my_weighted.compare(wants @ samples / samples.sum())
 my_plain.compare(w, within=1e-6)
 
 # %% [markdown]
-# Weighted, a round of one step on everything a client has **is** a step on the samples of all clients; only that no
-# client had to send one. With more steps at home it is not: clients go on towards what they themselves want, as the
-# ranks of local SGD do (notebook `06_local_sgd_and_averaging`, section 4).
+# With weights, a round of one step on all of a client's samples **is** a step on the samples of all clients, although
+# no client has sent a sample. With more local steps it is not: clients move on towards their own minima, as the ranks
+# of local SGD do (notebook `06_local_sgd_and_averaging`, section 4).
 #
 # ## 3 Few rounds or much work
 #
-# Twenty clients, five of them in each round. They live on the ranks, client *k* on rank *k* mod *P*, so a rank is the
-# home of several.
+# There are twenty clients, five of them in each round. The ranks simulate them: client *k* is on rank *k* mod *P*, so
+# a rank has several clients.
 #
-# **Predict:** with five times the work at home (5 epochs instead of 1), how many rounds are saved? And with clients
-# of few digits each?
+# **Predict:** with five times the local work (5 epochs instead of 1), how many rounds are saved? And with clients of
+# few digits each?
 
 # %%
 my_alike = predict("accuracy after 20 rounds of 5 epochs, clients alike (0 to 1)", ...)
@@ -140,11 +140,11 @@ my_alike.compare(runs["alike, 5 epochs"].summary.test_accuracy, within=0.05)
 my_unlike.compare(runs["unlike, 5 epochs"].summary.test_accuracy, within=0.05)
 
 # %% [markdown]
-# Alike, work at home replaces rounds, and a round is what costs: the model to each client and back. Unlike, the loss
-# jumps up and down with the clients that take part, and the last rounds' clients decide what the model knows best. More
-# rounds, a smaller `--server-lr` or more clients per round calm it.
+# With similar clients, local work replaces rounds, and rounds are expensive: the model travels to each client and
+# back. With unlike clients, the loss jumps with the clients that take part, and the clients of the last rounds decide
+# what the model knows best. More rounds, a smaller `--server-lr` or more clients per round reduce the jumps.
 #
-# Where a client lives must not matter, or the number of ranks would be part of the method:
+# The result must not depend on the rank that a client is on, or the number of ranks would be part of the method:
 
 # %% tags=["nbval-check-output"]
 short = recipe | {"steps": 3, "concentration": 0.5}
@@ -155,12 +155,12 @@ print("on 2, 3 and 4 ranks the same parameters, to the bit:", len(digests) == 1)
 # %% [markdown]
 # ## 4 Only the sum
 #
-# The server needs $\sum_k n_k(w_k-w)$. A single one of these vectors would tell it much about that client's samples. So
-# any two clients agree on a **mask** that no other party knows: one adds it, the other subtracts it. In the sum all
-# masks are gone (安全聚合).
+# The server needs $\sum_k n_k(w_k-w)$. A single one of these vectors would reveal much about that client's samples.
+# So any two clients agree on a **mask** that no other party knows: one adds it, the other subtracts it. In the sum
+# all masks cancel (安全聚合).
 #
 # That works exactly because it is done in whole numbers modulo $2^{64}$: the vectors are rounded to 32 binary digits
-# behind the point, and a number plus one drawn evenly from all $2^{64}$ is drawn evenly itself.
+# behind the point, and any number plus a uniform random one of all $2^{64}$ is itself uniformly random.
 #
 # **Predict:** what does the server see of client 0, and how far is the sum from the true one?
 
@@ -199,9 +199,9 @@ for ax in (left, right):
 # %% [markdown]
 # ## 5 If a client is lost
 #
-# Client 2 sends its keys and shares, and then nothing. The others' vectors hold masks agreed with it, and no client can
-# subtract them. That is what the **shares** are for: every client has divided its secrets among all, so that any three
-# (the threshold) can rebuild one, and two know nothing about it (Shamir 1979).
+# Client 2 sends its keys and shares, and then nothing. The other clients' vectors contain masks agreed with it, and
+# no client can subtract them. The **shares** solve this: every client has divided its secrets among all, so that any
+# three (the threshold) can rebuild one, and two know nothing about it (Shamir 1979).
 
 # %% tags=["nbval-check-output"]
 shares = secret_sharing.share(secret=42, holders=range(4), threshold=3)
@@ -218,13 +218,13 @@ except ValueError as error:
     print("two left:", error)
 
 # %% [markdown]
-# Of client 2 the three told the key, of themselves the seed of a second, own mask; never both of one client.
-# Otherwise a server could say "2 is lost", be told its key, take the masks off a vector that came late, and look at
-# it.
+# The three clients revealed their shares of client 2's key, and of the seeds of their own second masks; never both of
+# one client. Otherwise a server could claim that client 2 is lost, obtain its key, remove the masks from a vector
+# that arrived late, and read it.
 #
 # ## 6 In training
 #
-# **Predict:** is a secure training's accuracy lower? How many more bytes does it send?
+# **Predict:** is the accuracy of a secure training lower? How many more bytes does it send?
 
 # %%
 my_lower = predict("the accuracy is lower by more than 0.01", ..., "yes", "no")
@@ -245,17 +245,17 @@ for name, run in protected.items():
     print(f"{name:>18}: {sum(run.summary.bytes_sent) / 1e6:.2f} MB, {run.summary.wall_s:.2f} s")
 
 # %% [markdown]
-# Where only two were left, the round changed nothing. A vector takes twice the bytes, eight for each number instead of
-# four, and the keys and shares come on top; and it takes time for the masks, one for each pair of clients as long as
-# the model.
+# Where only two clients were left, the round changed nothing. A vector takes twice the bytes, eight for each number
+# instead of four, plus the keys and shares. The masks also take time: there is one for each pair of clients, as long
+# as the model.
 #
-# What it does not do: it hides a client in a sum, but the sums of many rounds, or the finished model, may still tell
-# something about a client with unusual data. Against that, noise is added (differential privacy). And no client here
-# proves its identity. `federated/key_agreement.py` says what is missing for use in earnest.
+# The method has limits. It hides a client in a sum, but the sums of many rounds, or the finished model, may still
+# reveal something about a client with unusual data. Noise protects against that (differential privacy). And no client
+# here proves its identity. `federated/key_agreement.py` says what is missing for production use.
 #
 # ## Try
 #
-# - `per_round=20` with unlike clients: calmer? What does it cost?
+# - `per_round=20` with unlike clients: does the loss jump less? What does it cost?
 # - `server_lr=0.3` with unlike clients and 5 epochs.
 # - In section 4, let client 1 send a wrong vector. Which party could detect it?
-# - Lab `06_push_pull` and this notebook both have a server that adds up what others send. What does each one know?
+# - Lab `06_push_pull` and this notebook both have a server that adds up vectors. What does each server know?

@@ -16,14 +16,14 @@
 # %% [markdown]
 # # 26 · Your own model
 #
-# **Question:** a training of your own runs in one process. What does it take to train it on four ranks, by any method
-# of this course, and to compare the methods?
+# **Question:** you have a training program that runs in one process. What does it take to run it on four ranks, by
+# any method of this course, and to compare the methods?
 #
-# There are two ways. Either the loop stays yours, and five of its lines change. Or you write down what is yours, model,
-# data and loss, in one small file, a *task*, and every method here trains it.
+# There are two ways. Either you keep your loop and change five of its lines. Or you write model, data and loss into
+# one small file, a *task*, and every method here trains it.
 #
-# The model of this notebook is none of the project's: a recurrent network that reads a digit row by row, as it would
-# read a word letter by letter.
+# The model of this notebook is not one of the project's: a recurrent network that reads a digit row by row, as it
+# would read a word letter by letter.
 
 # %%
 # %load_ext farandole
@@ -51,8 +51,8 @@ plt.rcParams["figure.dpi"] = 100
 # %% [markdown]
 # ## 1 What is yours
 #
-# The data are two files of arrays. The model stands in a file of its own, so that this notebook and the ranks can
-# import it. Nothing in it knows of ranks.
+# The data are two files of arrays. The model is in a separate file, so that this notebook and the ranks can import
+# it. Nothing in it knows of ranks.
 
 # %%
 digits = load_digits()
@@ -71,7 +71,7 @@ from torch.nn.functional import cross_entropy
 
 
 class Reader(nn.Module):
-    """Reads an image of 8 by 8 pixels row by row."""
+    """Read an image of 8 by 8 pixels row by row."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -101,8 +101,8 @@ print(f"{len(mine.train[0])} images to learn from, {len(mine.test[0])} to test, 
 # %% [markdown]
 # ## 2 In one process
 #
-# The loop as everybody writes it. The batch is the whole training set, so that there is only one right result, to which
-# we can compare the ranks.
+# This is the usual loop. The batch is the whole training set, so that there is only one right result, with which we
+# can compare the ranks.
 
 # %%
 torch.manual_seed(0)
@@ -122,7 +122,7 @@ print(f"loss {alone[0]:.3f} at first, {alone[-1]:.3f} at the end")
 # %% [markdown]
 # ## 3 On four ranks: five lines
 #
-# The same loop, with the changed lines numbered. The file's last line saves what we want to compare.
+# This is the same loop, with the changed lines numbered. The last line saves what we want to compare.
 #
 # **Predict:** each rank has a quarter of the samples. How far will the parameters be from those of the single process?
 
@@ -169,14 +169,15 @@ my_distance.compare("not at all" if apart == 0 else "by rounding" if apart < 1e-
 
 # %% [markdown]
 # The gradient of the whole batch is the sum of the ranks' gradients, each weighted by its part of the batch. So four
-# ranks that add up their gradients do what one process does, and only rounding differs. The number for each tensor
-# tells all ranks whether any of them has used it, as a model may have branches.
+# ranks that add up their gradients do what one process does, up to rounding. The extra number for each tensor tells
+# all ranks whether any rank has used it, because a model may have branches.
 #
 # ## 4 Another method is another name
 #
-# The loop is a function now, and its first line names the method. Everything else stays. Batches are small again.
+# The loop is a function now, and its first line names the method. Everything else is unchanged. The batches are
+# small.
 #
-# **Predict:** which of the four sends the fewest bytes? Whose loss falls the fastest per step?
+# **Predict:** which of the four sends the fewest bytes? Which loss falls fastest per step?
 
 # %%
 my_fewest = predict("the fewest bytes", ..., "all-reduce", "local SGD", "gossip on a ring", "server, stale")
@@ -238,14 +239,14 @@ print("the records:", *[run.summary.scenario for run in loops.values()])
 my_fewest.compare(min(sent, key=sent.get))
 
 # %% [markdown]
-# Per step the four fall alike, and local SGD sends a ninth. The server's loss jumps: its momentum is made of gradients
-# that were computed at older parameters (`09_update_modes`). `farandole show` and `farandole compare` take these
-# folders as any other.
+# Per step the four losses fall about equally, and local SGD sends a ninth. The server's loss jumps: its momentum
+# consists of gradients that were computed at older parameters (`09_update_modes`). `farandole show` and
+# `farandole compare` accept these folders like any other.
 #
 # ## 5 A loop that survives a kill
 #
 # Under `backup` the ranks keep copies of the state, here every ten steps. Rank 1 is killed at step 25, by a real
-# SIGKILL. The fifth rank is a spare: it sees no batch until it is needed.
+# SIGKILL. The fifth rank is a spare: it gets no batch until it is needed.
 #
 # **Predict:** to which step does rank 0 go back? Which steps does the spare see?
 
@@ -323,15 +324,15 @@ print("the same parameters as without the kill, to the bit:",
 print("steps in the record:", len(killed.metrics), "and", len(quiet.metrics))
 
 # %% [markdown]
-# In step 25 the calls that needed rank 1 did nothing. At the next batch the others agreed that it is gone, gave its
-# place to the spare, and all went back to the copy of step 20: model, AdamW's averages, schedule, random numbers.
+# In step 25 the calls that needed rank 1 did nothing. At the next batch the other ranks agreed that it was dead, gave
+# its slot to the spare, and all went back to the copy of step 20: model, AdamW's averages, schedule, random numbers.
 #
-# The loop's own list `seen` was not among what is kept, so it tells what really ran.
+# The loop's own list `seen` was not restored, so it shows what really ran.
 #
 # ## 6 As a task: every method
 #
-# A loop of your own has six methods. As a *task* the model has them all, also those that cut it, restart it or sample
-# their clients. A task says what the loop said: model, data, loss, metrics.
+# Your own loop can use six methods. As a *task* the model can use all of them, also those that cut it, restart it or
+# sample clients. A task states what the loop stated: model, data, loss, metrics.
 
 # %%
 TASK = """
@@ -368,7 +369,7 @@ runs = {name: launch(method, 4, **recipe, **more, out=folder / "task" / name)
         for name, (method, more) in methods.items()}  # fmt: skip
 
 # %% [markdown]
-# **Predict:** which method is the cheapest in bytes? Does that cost accuracy?
+# **Predict:** which method sends the fewest bytes? Does that cost accuracy?
 
 # %%
 my_cheapest = predict("the cheapest in bytes", ..., *methods)
@@ -394,7 +395,7 @@ print("the one with a kill has lost rank", [fault["rank"] for fault in runs["a r
 my_cheapest.compare(min(sent, key=sent.get))
 
 # %% [markdown]
-# The same on the command line, and as a page with timelines:
+# The same works on the command line, and as a page with timelines:
 #
 #     farandole run ad_psgd -n 4 --task my_task.py --lr 1.5
 #     farandole compare sync_sgd local_sgd ssp -n 4 --task my_task.py
@@ -405,7 +406,7 @@ my_cheapest.compare(min(sent, key=sent.get))
 #
 # ## 7 Mistakes
 #
-# What is wrong is said in one line, before a rank has trained anything.
+# A mistake is reported in one line, before any rank has trained.
 #
 # **Predict:** what is the mistake in each of these?
 
@@ -430,5 +431,5 @@ for name, text in MISTAKES.items():
 # - Give `Reader` a dropout between the layers. Does section 3 still hold? Why does section 5?
 # - In section 4, `alpha=0.5` for local SGD, or `topology="complete"` for gossip.
 # - In section 5, kill two ranks: `fail=["rank=1,step=25", "rank=2,step=35"]`. And with `spares=2` on six ranks?
-# - Take a model and a data set of yours through sections 2, 3 and 6.
+# - Take your own model and data set through sections 2, 3 and 6.
 # - Lab `16_bring_your_own_loop` has you make a loop distributed, and kills a rank of it.

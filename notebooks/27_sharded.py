@@ -16,11 +16,11 @@
 # %% [markdown]
 # # 27 · Sharded data parallel
 #
-# **Question:** in data parallel every rank holds the whole model, its gradient, and what the optimizer remembers. All
-# ranks hold the same. Can each keep a part only, and the training still be that of one process?
+# **Question:** in data parallel every rank holds the whole model, its gradient, and the optimizer's state. All ranks
+# hold the same. Can each rank keep only a part, and the training still be that of one process?
 #
 # The answer is **ZeRO**, the zero redundancy optimizer (零冗余优化器), in three stages; the third is known as **FSDP**.
-# Document 004 says why it is needed: a model may be too large for one card's memory.
+# Document 004 says why it is needed: a model may be too large for one GPU's memory.
 
 # %%
 # %load_ext farandole
@@ -61,12 +61,12 @@ KINDS = {"parameters": BLUE, "gradients": ORANGE, "optimizer_state": GREEN}
 # %% [markdown]
 # ## 1 What a rank holds
 #
-# Let Ψ be the bytes of the parameters. The gradient is as large. Adam remembers two numbers for each parameter, so its
-# state takes 2Ψ: together 4Ψ, on every rank. In mixed precision it is worse: parameters and gradients of 2 bytes, and
-# beside them Adam's two numbers and a copy of the parameters in 4 bytes. The ZeRO paper therefore counts 2 + 2 + 12
+# Let Ψ be the bytes of the parameters. The gradient is as large. Adam keeps two numbers for each parameter, so its
+# state takes 2Ψ: together 4Ψ, on every rank. In mixed precision it is worse: parameters and gradients have 2 bytes,
+# and Adam's two numbers and a copy of the parameters have 4 bytes each. The ZeRO paper therefore counts 2 + 2 + 12
 # bytes for each parameter.
 #
-# **Predict:** a model of 7.5 billion parameters, on 64 cards of 32 GB. Does it fit if only the optimizer's state is
+# **Predict:** a model of 7.5 billion parameters, on 64 GPUs of 32 GB. Does it fit if only the optimizer's state is
 # divided? If the gradients are divided too?
 
 # %%
@@ -87,14 +87,14 @@ my_state.compare(held["stage 1: optimizer state divided"] * parameters < 32e9)
 my_gigabytes.compare(held["stage 2: gradients too"] * parameters / 1e9, within=0.05)
 
 # %% [markdown]
-# These are the numbers of the paper's first figure. In stage 3 each card holds a 64th of everything.
+# These are the numbers of the paper's first figure. In stage 3 each GPU holds a 64th of everything.
 #
-# A training holds more than that: activations, and it may be divided by tensor ranks and a pipeline, too. The
-# calculator of `farandole memory` puts all of them together, from the formulas and schedules that run here.
+# Training needs more memory than that, for activations, and tensor ranks and a pipeline may divide the model, too.
+# The calculator `farandole memory` combines all of them, with the formulas and schedules that run here.
 #
-# **Predict:** GPT-3 (175 billion parameters) on cards of 80 GB, as Megatron-LM's authors trained it: 8 stages of 8
-# tensor ranks. Does it fit? Which of the four kinds takes most, if nothing is computed again in the backward pass? And
-# if 16 such pipelines divide the optimizer's state?
+# **Predict:** GPT-3 (175 billion parameters) on GPUs of 80 GB, as Megatron-LM's authors trained it: 8 stages of 8
+# tensor ranks. Does it fit? Which of the four kinds takes the most memory, if nothing is computed again in the
+# backward pass? And if 16 such pipelines divide the optimizer's state?
 
 # %%
 my_fits = predict("it fits without computing again", ..., "yes", "no")
@@ -114,14 +114,14 @@ my_fits.compare(sum(kinds.values()) < 80e9)
 my_kind.compare(max(kinds, key=kinds.get))
 
 # %% [markdown]
-# Without recomputation it does not fit, and activations take most: the first stage holds those of many micro-batches,
-# and attention's square of positions is most of them. To compute that square again takes 1 % more operations, and all
-# layers a third more. `docs/calculators.md` has the tables of the papers.
+# Without recomputation it does not fit, and activations take the most: the first stage holds those of many
+# micro-batches, and most of them are attention's square matrices over positions. To compute these again takes 1 %
+# more operations, and to compute all layers again a third more. `docs/calculators.md` has the tables of the papers.
 #
 # ## 2 The three stages, measured
 #
 # The scenario `sharded` does this for any model. Here a perceptron of 13 layers learns the digits, with Adam, on four
-# ranks. Each rank counts what it holds while it trains, and the record has the largest amounts.
+# ranks. Each rank counts the bytes that it holds during training, and the record has the maxima.
 
 # %%
 recipe = {"hidden": 64, "depth": 12, "steps": 20}
@@ -162,13 +162,13 @@ for stage, run in runs.items():
           f"beyond the paper's: {extra / largest:.2f} times the largest unit")  # fmt: skip
 
 # %% [markdown]
-# A rank needs the layer that it computes with, whole. So beside its part of everything it holds one **unit** for a
-# moment: in stage 2 the gradient of one layer, in stage 3 also its parameters. The more units a model has, the less
-# this matters. That is why a model is cut into its blocks, and not taken as one.
+# A rank needs the whole layer that it computes with. So in addition to its part of everything it temporarily holds
+# one **unit**: in stage 2 the gradient of one layer, in stage 3 also its parameters. With more units this matters
+# less. That is why a model is cut into its blocks.
 #
 # ## 3 Is it the same training?
 #
-# Beside them, plain data parallel on the same batches: `sync_sgd`, whose ranks hold everything.
+# For comparison we run plain data parallel on the same batches: `sync_sgd`, whose ranks hold everything.
 #
 # **Predict:** which of the three stages end with the same parameters, to the bit? And which sends the most?
 
@@ -193,18 +193,19 @@ my_bits.compare(len(digests) == 1)
 my_stage.compare(max(runs, key=lambda stage: sum(runs[stage].summary.bytes_sent)))
 
 # %% [markdown]
-# Plain data parallel adds the same numbers in another order, since its ring goes around the whole vector and not around
-# each unit. Such differences of rounding grow in the course of any training.
+# Plain data parallel adds the same numbers in another order, because its ring goes around the whole vector and not
+# around each unit. Such rounding differences grow during any training.
 #
-# Stages 1 and 2 send what an all-reduce sends, since that is what they are: a **reduce-scatter**, after which each rank
-# has the sum of one part of the gradient, and an **all-gather** of the parameters that were moved. Between the two
-# halves each rank moves its part. So dividing optimizer state and gradients costs no byte. Stage 3 gathers the
-# parameters twice, since they are forgotten after the forward pass: half as much again.
+# Stages 1 and 2 send what an all-reduce sends, because they consist of its two halves: a **reduce-scatter**, after
+# which each rank has the sum of one part of the gradient, and an **all-gather** of the updated parameters. Between
+# the two each rank updates its part. So dividing optimizer state and gradients costs no extra byte. Stage 3 gathers
+# the parameters twice, because they are freed after the forward pass: half as much again.
 #
 # ## 4 A step of stage 3
 #
 # Blue: the unit's parameters are whole on this rank. Orange: so is its gradient. Forward goes through the units from
-# the first to the last, backward returns. What each rank keeps for ever is a quarter of each, and is not drawn.
+# the first to the last, backward from the last to the first. The quarter of each unit that a rank always keeps is not
+# drawn.
 
 # %%
 names = list(sizes)[:6]
@@ -224,11 +225,11 @@ ax.set(xlim=(-1.3, 12.6), ylim=(-6.2, 0.6))
 ax.set_axis_off()
 
 # %% [markdown]
-# And a real step, of rank 0 and 1, over a link of 200 Mbit/s: computing in pieces, with a gather or a reduction between
-# any two. The processor waits for the network, then the network for the processor.
+# The next picture shows a real step of ranks 0 and 1, over a link of 200 Mbit/s: computing in pieces, with a gather
+# or a reduction between any two. The processor waits for the network, then the network for the processor.
 #
-# **Prefetch** (预取): from the step before, a rank knows which unit comes next. A second thread gathers it while this
-# one computes, and adds up the gradients.
+# **Prefetch** (预取): from the step before, a rank knows which unit comes next. A second thread gathers it while the
+# first one computes, and also reduces the gradients.
 #
 # **Predict:** what does it cost in memory? Can it save more than half of the time?
 
@@ -255,18 +256,18 @@ print(f"more parameters held: {(two - one) / max(sizes_here.values()):.2f} times
 my_units.compare((two - one) / max(sizes_here.values()))
 
 # %% [markdown]
-# It hides what lasts shorter than the computation beside it: at best a step takes as long as the longer of the two, so
-# half the time is the most that it can save.
+# Prefetch hides messages that are shorter than the computation beside them: at best a step takes as long as the
+# longer of the two, so it saves at most half the time.
 #
 # ## 5 What else FSDP does
 #
-# Numbers in **bfloat16** are gathered, two bytes for four; each rank keeps its own part in float32, and moves that one.
-# **Hybrid sharding** (混合分片) divides the model over the ranks of a node only, and each node has a copy: what crosses
-# the network between nodes is one all-reduce of a rank's part. And the optimizer's state, which only the update needs,
-# can lie in a file (**offload**).
+# It gathers numbers in **bfloat16**, two bytes instead of four; each rank keeps its own part in float32, and updates
+# that. **Hybrid sharding** (混合分片) divides the model only over the ranks of a node, and each node has a copy: only
+# an all-reduce of each rank's part crosses the network between nodes. And the optimizer's state, which only the
+# update needs, can be stored in a file (**offload**).
 #
-# **Predict:** the bytes that a rank sends, beside stage 3: in bfloat16, when the sums of gradients stay in float32? And
-# in groups of two, of four ranks?
+# **Predict:** how many bytes does a rank send, compared with stage 3, in bfloat16, if the sums of gradients stay in
+# float32? And with four ranks in groups of two?
 
 # %%
 my_bfloat16 = predict("bytes sent in bfloat16, in Ψ (stage 3: 2.25)", ...)
@@ -292,26 +293,28 @@ my_bfloat16.compare(psi["bfloat16"], within=0.02)
 my_groups.compare(psi["groups of two"], within=0.02)
 
 # %% [markdown]
-# In bfloat16 the parts count as optimizer state, as in the paper: they are what the update needs, and no pass does. The
-# gradients include one copy in float32, of the unit that is added up.
+# In bfloat16 the float32 parts count as optimizer state, as in the paper, because only the update needs them. The
+# gradients include one copy in float32, of the unit that is being reduced.
 #
 # ## 6 What no stage divides: activations
 #
-# Each rank still keeps what its own samples leave in all layers, from the forward to the backward pass. Section 1 said
-# that it may be most of all. It can be **computed again** (激活重计算) in the backward pass, from what is kept:
+# Each rank still keeps the activations of its own samples in all layers, from the forward to the backward pass.
+# Section 1 has shown that they may take the most memory. They can be **computed again** (激活重计算) in the backward
+# pass, from what is kept:
 #
-# - **selective:** attention keeps its queries, keys and values only; the softmax of all pairs of positions is computed
-#   again.
-# - **full:** each block of the transformer keeps its inputs only.
+# - **selective:** attention keeps only its queries, keys and values; the softmax of all pairs of positions is
+#   computed again.
+# - **full:** each block of the transformer keeps only its inputs.
 #
-# Or it is **offloaded** (激活卸载): copied to the host's memory or to a file while the next layer computes, and fetched
-# one layer ahead of its backward pass.
+# Or they are **offloaded** (激活卸载): copied to the host's memory or to a file while the next layer computes, and
+# fetched one layer ahead of its backward pass.
 #
-# Here torch tells of every tensor that it keeps and lets go of, in one training step of a small language model with six
-# blocks. The attention of this project's models is fused and keeps no square; here it is told to.
+# Here torch reports every tensor that it keeps and frees, in one training step of a small language model with six
+# blocks. The attention of this project's models is fused and keeps no square matrix; here an option makes it keep
+# one.
 #
-# **Predict:** the four curves. When is the most kept? How often does the third one rise? How many layers are on the
-# device at a time in the fourth?
+# **Predict:** what do the four curves look like? When is the most kept? How often does the third one rise? How many
+# layers are on the device at a time in the fourth?
 
 # %%
 my_order = predict("the order by what is kept, the most first", ..., order=["none", "selective", "full", "offloaded"])
@@ -319,7 +322,7 @@ my_order = predict("the order by what is kept, the most first", ..., order=["non
 
 # %%
 class Watched(ActivationMeter):
-    """Notes how much is kept after each change."""
+    """Record how much is kept after each change."""
 
     def add(self, address, nbytes, holders):
         super().add(address, nbytes, holders)
@@ -327,7 +330,7 @@ class Watched(ActivationMeter):
 
 
 def kept_in_a_step(what):
-    """The bytes that are kept in the course of a step, and the gradients."""
+    """Return the bytes kept in the course of a step, and the gradients."""
     torch.manual_seed(0)
     model = transformer((64,), 64, hidden=64, depth=6)
     characters = torch.randint(64, (4, 64))
@@ -369,11 +372,12 @@ for what, (values, gradients) in steps.items():
 my_order.compare(sorted(steps, key=lambda what: max(steps[what][0]), reverse=True))
 
 # %% [markdown]
-# Without recomputation everything piles up until the forward pass ends. Selective saves the softmax, which grows with
-# the square of the sequence; it costs a few per cent of the operations. Full keeps one tensor for each block, and rises
-# once per block on the way back: one block's activations at a time, for a third more operations. Offloaded, two layers
-# are on the device at a time, the one that computes and the one that leaves or arrives. Every byte goes out and comes
-# in once, and no operation is repeated; between the two passes the device holds none of them.
+# Without recomputation everything accumulates until the forward pass ends. Selective recomputation saves the softmax,
+# which grows with the square of the sequence, for a few per cent more operations. Full recomputation keeps one tensor
+# for each block, and rises once per block in the backward pass: it holds one block's activations at a time, for a
+# third more operations. With offloading, two layers are on the device at a time, the one that computes and the one
+# that is copied out or in. Every byte goes out and comes in once, and no operation is repeated; between the two
+# passes the device holds none of them.
 #
 # `farandole run sharded --data pydoc --model transformer --recompute full` does this on every rank, and
 # `--offload-activations disk`, too; the record counts it. `pipeline`, `hybrid`, `tensor_split` and `grid` have the same
@@ -381,10 +385,11 @@ my_order.compare(sorted(steps, key=lambda what: max(steps[what][0]), reverse=Tru
 #
 # ## 7 Another optimizer, and another layout
 #
-# **Muon** moves a matrix in a direction that depends on all of its elements, and remembers one number for each of them.
-# A rank has the momentum of its part only. So the ranks gather it, unit by unit, as they gather parameters.
+# **Muon** moves a matrix in a direction that depends on all of its elements, and keeps one number for each of them. A
+# rank has only the momentum of its part. So the ranks gather it, unit by unit, as they gather parameters.
 #
-# **Predict:** what does a rank send more than stage 3 with Adam? Which kind of memory grows, though less is remembered?
+# **Predict:** how much more does a rank send than in stage 3 with Adam? Which kind of memory grows, although the
+# state is smaller?
 
 # %%
 my_muon = predict("what it sends more in a step, in Ψ", ...)
@@ -400,13 +405,14 @@ for name, run in {"Adam": adam, "Muon": muon}.items():
 my_muon.compare((muon.summary.bytes_sent[0] - adam.summary.bytes_sent[0]) / few["steps"] / whole, within=0.05)
 
 # %% [markdown]
-# The momentum is a quarter of Ψ. Beside it a rank holds for a moment one gathered unit, and what the Newton-Schulz
-# steps of one matrix take: in a model of 13 small units 0.4 Ψ. A large model has many units, and this matters less.
+# The momentum is a quarter of Ψ. In addition a rank temporarily holds one gathered unit, and the memory for the
+# Newton-Schulz steps of one matrix: in a model of 13 small units 0.4 Ψ. A large model has many units, and this
+# matters less.
 #
-# The first run has **saved** what it holds: each rank its part, and a manifest that says which part of which tensor
-# that is. So another layout can load it, here two tensor ranks, each with half of every matrix.
+# The first run has **saved** its state: each rank its part, and a manifest that says which part of which tensor that
+# is. So another layout can load it, here two tensor ranks, each with half of every matrix.
 #
-# **Predict:** which elements of a layer's matrix has each of the four ranks? And each of the two?
+# **Predict:** which elements of a layer's matrix does each of the four ranks have? And each of the two?
 
 # %%
 goes_on = {**few, "steps": 1, "optimizer": "adam", "lr": 0.003}
@@ -430,14 +436,15 @@ model.load_state_dict(Checkpoint(folder / "trained").state_dict())
 print("the whole model out of the files, to the bit:", sha256(model) in adam.summary.params_sha256)
 
 # %% [markdown]
-# ZeRO cuts a unit's elements into runs; tensor ranks have rows or columns. `farandole checkpoint FOLDER` lists this for
-# every tensor, and `--export model.safetensors` writes the whole model into one file.
+# ZeRO cuts a unit's elements into contiguous ranges; tensor ranks have rows or columns. `farandole checkpoint FOLDER`
+# lists this for every tensor, and `--export model.safetensors` writes the whole model into one file.
 #
 # ## 8 How it is written
 #
-# A step is the same for all stages. Hooks of torch do what differs: before a unit's forward it is gathered, after it
-# freed; when backward comes to its outputs it is gathered again; when its last gradient is there it is reduced.
-# `backward` calls `_forward` once, or with `--accumulate` for each micro-batch, and surrounds each pass by `_around`.
+# A step is the same for all stages. Torch's hooks do what differs: they gather a unit before its forward pass and
+# free it afterwards, gather it again when backward reaches its outputs, and reduce its gradient when the last part is
+# there. `backward` calls `_forward` once, or with `--accumulate` for each micro-batch, and surrounds each pass by
+# `_around`.
 
 # %% tags=["nbval-check-output"]
 for part in (ShardedSGD.step, ShardedSGD._forward, ShardedSGD._around, Hooks._hooked):
@@ -445,16 +452,16 @@ for part in (ShardedSGD.step, ShardedSGD._forward, ShardedSGD._around, Hooks._ho
 
 # %% [markdown]
 # One thing is hidden in `watching`, which uses torch's `saved_tensors_hooks`. A layer's backward needs its weights, so
-# autograd saves them, and would keep the whole vector from forward to backward: nothing would be saved. Instead it is
-# given the *place* of what it wants to save, and looks there when the unit has been gathered again.
+# autograd saves them, and would keep the whole vector from forward to backward, so no memory would be saved. Instead
+# autograd saves the *position* of the weights, and reads them there when the unit has been gathered again.
 #
 # ## What you have seen
 #
 # - Data parallel holds everything N times. ZeRO keeps one copy, divided: first the optimizer's state, then gradients,
 #   then parameters.
 # - The training is the same, to the bit in all stages.
-# - Stages 1 and 2 cost no byte more than an all-reduce. Stage 3 sends half as much again, and holds one layer whole.
-# - Prefetch hides the messages behind the computation, for the memory of one more layer.
+# - Stages 1 and 2 send no more bytes than an all-reduce. Stage 3 sends half as much again, and holds one layer whole.
+# - Prefetch hides the messages behind the computation, at the cost of one more layer in memory.
 # - Activations are not divided by any of them. They can be computed again or offloaded; and pipelines, tensor and
 #   sequence parallel divide them (notebooks `13_pipelines`, `14_tensor_split`, `28_long_sequences`).
 #

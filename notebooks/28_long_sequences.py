@@ -17,12 +17,12 @@
 # # 28 · Long sequences
 #
 # **Question:** a model fits on one device, but the activations of one long text do not. How can several ranks share
-# *one* sequence, when each position has to look back at all positions before it?
+# *one* sequence, when each position attends to all positions before it?
 #
-# Document 004 gives the reason for cutting matrices: some are so large that the card's memory cannot hold them
+# Document 004 gives the reason for cutting matrices: some are so large that a GPU's memory cannot hold them
 # (显存塞不下). In attention the largest matrix has a row and a column for every position. This notebook first avoids
-# that matrix, and then divides the sequence in two ways: **ring attention** and **Ulysses**. A third,
-# **sequence parallel**, completes a tensor split.
+# that matrix, and then divides the sequence in two ways: **ring attention** and **Ulysses**. A third, **sequence
+# parallel**, completes a tensor split.
 
 # %%
 # %load_ext farandole
@@ -68,7 +68,7 @@ my_feed_forward = predict("times as much that the feed-forward network keeps", .
 
 # %% tags=["nbval-check-output"]
 def kept(compute, *inputs):
-    """Bytes that autograd keeps for the backward pass of `compute`."""
+    """Return the bytes that autograd keeps for the backward pass of `compute`."""
     meter = ActivationMeter([])
     with meter.watching():
         outputs = compute(*inputs)
@@ -115,12 +115,12 @@ ax.spines[["top", "right"]].set_visible(False)
 
 # %% [markdown]
 # The scores grow as T², everything else as T. Torch's fused attention (`in blocks`) never stores them: it keeps
-# queries, keys, values, the answer, and one number per row. How can a softmax be computed without its whole row?
+# queries, keys, values, the output, and one number per row. How can a softmax be computed without its whole row?
 #
 # ## 2 A softmax in blocks
 #
 # A softmax over all keys can be joined from softmaxes over blocks of keys. For a query and a block of keys, let L be
-# the logarithm of the sum of exp(score), and o the block's answer. Then for two blocks a and b
+# the logarithm of the sum of exp(score), and o the block's output. Then for two blocks a and b
 #
 # $$ L = \log(e^{L_a} + e^{L_b}), \qquad o = e^{L_a - L}\,o_a + e^{L_b - L}\,o_b $$
 #
@@ -148,13 +148,12 @@ for order in ([0, 1, 2, 3], [3, 1, 0, 2]):
 my_matters.compare(bool((found - exact).abs().max() > 1e-12))
 
 # %% [markdown]
-# The order does not matter. So a rank can attend to whichever block it has now, and to another later. That is all that
-# ring attention needs.
+# The order does not matter. So a rank can attend to the blocks in any order. Ring attention needs nothing else.
 #
 # ## 3 Ring attention
 #
-# Each rank keeps its queries. The blocks of keys and values go around: in step t rank r has the block of rank r − t. It
-# attends to this block, while it sends it to its right neighbour and receives the next one from the left.
+# Each rank keeps its queries. The blocks of keys and values go around: in step t rank r has the block of rank r − t.
+# The rank attends to this block while it sends it to its right neighbour and receives the next one from the left.
 #
 # **Predict:** with 4 ranks, which block does rank 1 have in step 3?
 
@@ -181,15 +180,15 @@ ax.set_axis_off()
 my_block.compare([each.block for each in steps.forward(1, P) if isinstance(each, Attend)][3])
 
 # %% [markdown]
-# The backward pass goes around once more. Now each block takes the gradient of its keys and values along, and every
-# rank adds its part. After one hop more than the block itself makes, the gradient is on the rank that the block came
+# The backward pass goes around once more. Now the gradient of a block's keys and values travels with the block, and
+# every rank adds its part. With one more hop than the block itself, the gradient reaches the rank that the block came
 # from.
 #
 # ## 4 How the work is divided
 #
-# The last position looks back at everything, the first one at nothing but itself. Each small square below is one part
-# of the queries (row) with one part of the keys (column), coloured by the rank that computes it. The number is the step
-# of the ring in which it does.
+# The last position attends to everything, the first one only to itself. Each small square below is one part of the
+# queries (row) with one part of the keys (column), coloured by the rank that computes it. The number is the step of
+# the ring in which the rank does so.
 #
 # **Predict:** the sequence is cut into 4 parts, one per rank. In which step does rank 0 stop working? How many ranks
 # work in the last step?
@@ -226,16 +225,16 @@ my_stop.compare(max(step for step in range(P) if pairs[0][step]))
 my_working.compare(sum(of_rank[P - 1] > 0 for of_rank in pairs))
 
 # %% [markdown]
-# With contiguous parts rank 0 has nothing to do after step 0, and rank 3 computes in every step. All others wait for
-# the slowest, which in each of the later steps computes a whole square. A **zig-zag** gives each rank an early part and
-# a late one. Then every rank computes half a square in every later step, and the whole takes little more than half the
-# time.
+# With contiguous parts rank 0 has nothing to do after step 0, and rank 3 computes in every step. All ranks wait for
+# the slowest, which computes a whole square in each of the later steps. A **zig-zag** gives each rank an early part
+# and a late one. Then every rank computes half a square in every later step, and all steps together take little more
+# than half the time.
 #
 # ## 5 Does it learn the same?
 #
 # The scenario `context_parallel` trains the character-level transformer with each text of 64 characters divided over
-# the ranks. Everything else in a transformer computes each position by itself. Two details remain: a position's
-# embedding is that of its place in the *whole* text, and each rank's loss counts with its share of the characters.
+# the ranks. Everything else in a transformer treats each position separately. Two details remain: a position's
+# embedding is that of its place in the *whole* text, and each rank's loss is weighted by its share of the characters.
 
 # %%
 recipe = {"batch": 16, "steps": 3, "precision": "float64"}
@@ -243,8 +242,9 @@ runs = {P: launch("context_parallel", ranks=P, **recipe, out=folder / f"ring-{P}
 ulysses = {P: launch("context_parallel", ranks=P, attention="ulysses", **recipe, out=folder / f"u-{P}") for P in (2, 4)}
 
 # %% [markdown]
-# **Predict:** the bytes. Let n be the bytes of the keys of all positions, 8 · 16 · 64 · 64 (samples, positions, width).
-# How much does a rank send per layer, forward and backward? And for the gradients of the parameters?
+# **Predict:** how many bytes are sent? Let n be the bytes of the keys of all positions, 8 · 16 · 64 · 64 (samples,
+# positions, width). How much does a rank send per layer, forward and backward? And for the gradients of the
+# parameters?
 
 # %%
 my_forward = predict("bytes per layer forward on 4 ranks, in n", ...)
@@ -272,7 +272,7 @@ my_backward.compare(backward / n)
 # Forward, P − 1 blocks of keys and values. Backward, the same again and P gradients of blocks. All ranks have all
 # parameters, so their gradients are added up as in data parallel.
 #
-# And the memory, which was the reason for all this:
+# And the memory, which was the reason for the division:
 
 # %% tags=["nbval-check-output"]
 alone = runs[1].summary.memory["measured"]["activations"][0]
@@ -285,13 +285,13 @@ for name, several in (("ring", runs), ("Ulysses", ulysses)):
         print(f"{name:7} on {P} ranks: activations {max(shares):.1%} of one rank's; within 1 % of the formula: {close}")
 
 # %% [markdown]
-# A P-th on each rank, with no part that stays whole. (A tensor split leaves a quarter undivided: notebook
-# `14_tensor_split`.) Parameters are not divided at all. Ulysses keeps one vector more per position and layer:
-# the answer by head as well as by position.
+# Each rank has a P-th, and no part stays whole. (A tensor split leaves a quarter undivided: notebook
+# `14_tensor_split`.) Parameters are not divided at all. Ulysses keeps one vector more per position and layer: the
+# output by head as well as by position.
 #
-# In the step below, attention's messages lie within compute: forward, then backward, which sends more than twice as
-# much. At the end all gradients are added up. Where there are more ranks than cores, much of the grey is waiting for a
-# core.
+# In the step below, the compute bars include attention's messages: forward, then backward, which sends more than
+# twice as much. At the end the ranks add up all gradients. Where there are more ranks than cores, much of the grey is
+# waiting for a core.
 
 # %%
 figure, ax = plt.subplots(figsize=(9.5, 2.8), layout="constrained")
@@ -300,9 +300,9 @@ timeline.plot(runs[4], ax, steps=1, title="ring attention on 4 ranks, one step")
 # %% [markdown]
 # ## 6 Ulysses: positions for heads
 #
-# Heads do not look at each other. So a rank that has *all positions of some heads* can compute their attention by
-# itself, in the ordinary way. Everything else wants *some positions with all heads*. An **all-to-all** leads from one
-# to the other: every rank sends every other a different block.
+# Heads are independent of each other. So a rank that has *all positions of some heads* can compute their attention
+# alone, in the ordinary way. Everything else needs *some positions with all heads*. An **all-to-all** changes from
+# one to the other: every rank sends every other a different block.
 
 # %%
 figure, axes = plt.subplots(1, 3, figsize=(9.5, 2.7), layout="constrained")
@@ -329,8 +329,8 @@ for P, run in ulysses.items():
     print(f"   per layer {blocks:,} forward and as much backward; per step {per_step:,.0f}; counted {counted:,.0f}")
 
 # %% [markdown]
-# Queries, keys and values go there, the answers come back: four times a rank's own (P − 1)/P of n/P. **Predict:** with
-# more ranks, which of the two sends less per rank, and what limits it?
+# Queries, keys and values are sent, and the outputs come back: four times (P − 1)/P of a rank's n/P. **Predict:**
+# with more ranks, which of the two sends less per rank, and what limits it?
 
 # %%
 my_less = predict("the one that sends less on 32 ranks", ..., "ring", "ulysses")
@@ -355,17 +355,17 @@ sent_by_32 = {name: sum(attention_bytes(name, zigzag(64, 32), 0, 1024).values())
 my_less.compare(min(sent_by_32, key=sent_by_32.get))
 
 # %% [markdown]
-# Ulysses: a rank's block shrinks with P, and so does what it sends. But the ranks must divide the heads: this model has
-# four, so eight ranks are refused. The ring's bytes stay, but so does its freedom: any number of ranks. And a ring's
-# message travels while the rank computes: with T/P positions per rank, a step's attention takes (T/P)² operations and
-# its message T/P numbers, so with long enough parts the message costs no time.
+# Ulysses: a rank's block shrinks with P, and so does what it sends. But the number of ranks must divide the number of
+# heads: this model has four, so eight ranks are refused. The ring's bytes do not shrink, but it allows any number of
+# ranks. And a ring's message travels while the rank computes: with T/P positions per rank, a step's attention takes
+# (T/P)² operations and its message T/P numbers, so with long enough parts the message costs no time.
 #
 # ## 7 Megatron's sequence parallel: positions between the matrices
 #
 # A tensor split (notebook `14_tensor_split`) divides the matrices, and with them every activation *within* a pair of
-# layers. Between the pairs, norms and sums are computed on whole vectors, by every rank alike. Korthikanti et al.
-# (2022) divide these by position. A pair of layers then begins with an **all-gather**, and ends with a
-# **reduce-scatter** in place of an all-reduce. (序列并行)
+# layers. Between the pairs, every rank computes norms and sums on whole vectors. Korthikanti et al. (2022) divide
+# these by position. A pair of layers then begins with an **all-gather**, and ends with a **reduce-scatter** in place
+# of an all-reduce. (序列并行)
 
 # %%
 figure, axes = plt.subplots(2, 1, figsize=(9.5, 2.8), layout="constrained", sharex=True)
@@ -412,17 +412,18 @@ my_pass_forward.compare("both the same")
 my_pass_backward.compare("sequence parallel" if sent_by[True] > sent_by[False] else "both the same")
 
 # %% [markdown]
-# Nothing of a block is whole on a rank any more, so its activations are a t-th. Forward sends the same bytes, since
-# two halves take the place of a whole. Backward gathers the inputs of the first matrices once more, half as much again.
+# No part of a block is whole on a rank any more, so each rank has a t-th of the activations. Forward sends the same
+# bytes, because the two halves replace the whole. Backward gathers the inputs of the first matrices once more, half
+# as much again.
 #
-# The three compose. Sequence parallel belongs to a tensor split and stays within a fast node. Ring attention and
-# Ulysses divide what is left, the sequence itself.
+# The three methods can be combined. Sequence parallel belongs to a tensor split and stays within a fast node. Ring
+# attention and Ulysses divide the sequence itself.
 #
 # ## What you have seen
 #
-# - The scores of attention grow as T². In blocks they are never all there, and the result is the same.
+# - The scores of attention grow as T². In blocks they are never all stored, and the result is the same.
 # - Ring attention passes blocks of keys and values around; the order in which a rank gets them does not matter.
-# - A causal mask makes contiguous parts unequal work; a zig-zag makes it equal, in every step.
+# - With a causal mask contiguous parts have unequal work; with a zig-zag the work is equal in every step.
 # - Ulysses changes positions for heads and back by all-to-all; its bytes fall with P, and heads limit P.
 # - Both learn what the unsplit model learns, with 1/P of its activations. Bytes and memory are those of the formulas.
 # - Sequence parallel divides what a tensor split leaves whole: an all-gather and a reduce-scatter for each all-reduce.
@@ -431,7 +432,7 @@ my_pass_backward.compare("sequence parallel" if sent_by[True] > sent_by[False] e
 #
 # 1. `placement="contiguous"` in section 5, and the timeline again. Which rank waits for which?
 # 2. `launch("context_parallel", ranks=3, …)`: the parts are of 10 and 11 positions. Do the losses still agree?
-# 3. `attention="ulysses"` on three ranks: what is said? Which `hidden` would do?
-# 4. `mpirun -n 4 python -m farandole.model_parallel.context.minimal` is the ring in one file. Take out the scaling of
+# 3. `attention="ulysses"` on three ranks: what does the error message say? Which `hidden` would work?
+# 4. `mpirun -n 4 python -m farandole.model_parallel.context.minimal` is the ring in one file. Remove the scaling of
 #    the sum when a larger score comes. For which inputs is the result still right?
 # 5. Lab `18_ring_attention` has you write the ring and the softmax in blocks.

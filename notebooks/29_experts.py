@@ -17,11 +17,11 @@
 # # 29 · Experts
 #
 # **Question:** a model with more parameters learns more. But each parameter costs time for each token, and all of them
-# must fit on one device. Can a model grow without a token costing more, and with its parameters divided over the ranks?
+# must fit on one device. Can a model grow at the same cost per token, with its parameters divided over the ranks?
 #
-# The answer is a **mixture of experts** (混合专家): many feed-forward networks, of which a token is computed by a few.
+# The answer is a **mixture of experts** (混合专家): many feed-forward networks, of which each token uses a few.
 # **Expert parallel** (专家并行) divides them over the ranks, and sends the tokens to them. Document 004 gives the
-# reason for dividing a model at all: it may be too large for one card's memory (显存塞不下).
+# reason for dividing a model at all: it may be too large for one GPU's memory (显存塞不下).
 
 # %%
 # %load_ext farandole
@@ -53,7 +53,8 @@ RANKS = (BLUE, ORANGE, GREEN, PURPLE)
 # with a matrix takes two operations for each of its parameters and each token. Now the block gets E networks, and each
 # token uses k = 2 of them.
 #
-# **Predict:** E grows from 2 to 64. How much do the parameters of a block grow? And the operations for a token?
+# **Predict:** E grows from 2 to 64. By which factor do the parameters of a block grow? And the operations for a
+# token?
 
 # %%
 my_parameters = predict("times as many parameters", ...)
@@ -71,13 +72,14 @@ my_parameters.compare(parameters[-1] / parameters[0], within=0.1)
 my_operations.compare(operations[-1] / operations[0], within=0.05)
 
 # %% [markdown]
-# The parameters grow with E. The operations hardly do: only the router, a matrix of E × w, grows. If all tokens were
-# divided evenly, 64 experts on 64 ranks would cost each rank as much as the small model does.
+# The parameters grow with E. The operations hardly do: only the router, a matrix of E × w, grows. If the tokens were
+# divided evenly, 64 experts on 64 ranks would cost each rank as much as the small model.
 #
 # ## 2 The router
 #
-# A matrix W gives each token a score for each expert, and a softmax makes them probabilities. The token goes to the k
-# largest; their answers are added up with the probabilities as weights. Below are 12 tokens and 4 experts, with k = 2.
+# A matrix W gives each token a score for each expert, and a softmax makes them probabilities. The token is sent to
+# the k most probable experts; their outputs are added up with the probabilities as weights. Below are 12 tokens and 4
+# experts, with k = 2.
 
 # %%
 torch.manual_seed(4)
@@ -117,13 +119,13 @@ my_choices.compare(choose(equal, 2)[0].flatten())
 # %% [markdown]
 # ## 3 Capacity
 #
-# The tokens decide where they go, and some experts are more popular. An expert on a real device has a buffer of fixed
-# size, so it accepts at most C choices, and drops the others: such a token passes by the residual connection. C is
-# given as a factor, in even shares: C = ⌈factor · k · tokens / E⌉. First choices come before second ones, and earlier
-# tokens before later ones. A factor of 0 stands for no limit (**dropless**, as in MegaBlocks).
+# The router decides for each token, and some experts are more popular. An expert on a real device has a buffer of
+# fixed size, so it accepts at most C choices, and drops the others: such a token passes only through the residual
+# connection. C is given as a factor of an even share: C = ⌈factor · k · tokens / E⌉. First choices come before second
+# ones, and earlier tokens before later ones. A factor of 0 stands for no limit (**dropless**, as in MegaBlocks).
 #
 # **Predict:** 12 tokens, two choices each, 4 experts: what is C for a factor of 1? How many of the choices in the
-# picture above are dropped, and whose?
+# picture above are dropped, and of which tokens?
 
 # %%
 my_capacity = predict("C for a factor of 1", ...)
@@ -151,14 +153,14 @@ my_capacity.compare(capacity)
 my_dropped.compare(int(chosen.sum() - Plan.of(divided(experts, 1), chosen, capacity).kept.sum()))
 
 # %% [markdown]
-# Second choices (orange) stand on top and are dropped first. With a factor of 1 even a first choice is dropped, that of
+# Second choices (orange) are on top and are dropped first. With a factor of 1 even a first choice is dropped, that of
 # token 11: it is the seventh to choose expert 0.
 #
 # ## 4 Dispatch
 #
 # Now eight experts are divided over four ranks, two on each, and every rank has 12 tokens of its own. First the ranks
-# exchange counts: how many of my tokens choose which expert. From all counts each rank computes the same `Plan`. It
-# says how many rows every rank sends to every other.
+# exchange counts: how many of a rank's tokens choose each expert. From all counts each rank computes the same `Plan`,
+# which says how many rows every rank sends to every other.
 
 # %%
 P, E, each = 4, 8, 12
@@ -189,15 +191,15 @@ axes[2].set(xticks=range(P), yticks=range(P), xlabel="to rank", ylabel="from ran
 _ = axes[2].set_title("rows of each block", fontsize=10)
 
 # %% [markdown]
-# Colours say where a token comes from. Dispatch is an **all-to-all** with unequal blocks: the matrix has the lengths of
-# all of them. A rank computes with as many rows as come to it, here rank 0 with four times as many as rank 3, and all
-# others wait for it. Combine is the same all-to-all the other way round. The backward pass goes through both again: the
-# gradients of the answers travel as the tokens did.
+# Colours show a token's source rank. Dispatch is an **all-to-all** with unequal blocks: the matrix has the lengths of
+# all of them. A rank computes all rows that it receives, here rank 0 four times as many as rank 3, and all others
+# wait for it. Combine is the same all-to-all in reverse. The backward pass goes through both again: the gradients of
+# the outputs travel as the tokens did.
 #
 # ## 5 Does it learn the same?
 #
-# The scenario `expert_parallel` trains the character-level transformer with a mixture in each block. All but the
-# experts is data parallel. Dropping and the balancing loss (below) are of the whole batch, so nothing depends on the
+# The scenario `expert_parallel` trains the character-level transformer with a mixture in each block. Everything but
+# the experts is data parallel. Dropping and the balancing loss (below) use the whole batch, so nothing depends on the
 # number of ranks.
 
 # %%
@@ -205,9 +207,9 @@ recipe = {"batch": 16, "steps": 3, "hidden": 32, "capacity": 0, "precision": "fl
 runs = {P: launch("expert_parallel", ranks=P, **recipe, out=folder / f"same-{P}") for P in (1, 2, 4)}
 
 # %% [markdown]
-# **Predict:** the bytes. A row has 32 numbers of 8 bytes, a rank n = 16 · 64 / P tokens, and there are two mixtures.
-# With an even load, how much does a rank send per step for dispatch and combine, forward and backward? What else is
-# sent?
+# **Predict:** how many bytes are sent? A row has 32 numbers of 8 bytes, a rank n = 16 · 64 / P tokens, and there are
+# two mixtures. With an even load, how much does a rank send per step for dispatch and combine, forward and backward?
+# What else is sent?
 
 # %%
 my_bytes = predict("bytes for dispatch and combine, on 4 ranks", ...)
@@ -227,11 +229,11 @@ for P in (2, 4):
 my_bytes.compare(even, within=0.01)
 
 # %% [markdown]
-# The load is not even, and a rank with popular experts sends more than others. Their mean is that of an even load all
-# the same: a token may be on any rank, so (P − 1)/P of all choices are for another one, whichever expert is popular.
+# The load is not even, and a rank with popular experts sends more than others. Their mean is still that of an even
+# load: a token may be on any rank, so (P − 1)/P of all choices are for another rank, whichever expert is popular.
 #
 # The experts' gradients are not sent at all: the tokens of all ranks have come to the expert, so its gradient is
-# already the sum over all ranks. And what for? Here is what a rank holds:
+# already the sum over all ranks. The gain is in memory. Each rank holds:
 
 # %% tags=["nbval-check-output"]
 for P, run in runs.items():
@@ -240,10 +242,10 @@ for P, run in runs.items():
     print(f"{P} ranks: {held[0]:,} bytes of parameters on each, as by the formula: {held == formula}")
 
 # %% [markdown]
-# The experts are divided, the rest is not. With more experts the rest matters less.
+# The experts are divided, the rest of the model is not. With more experts the rest matters less.
 #
-# One step on four ranks: the all-to-alls lie within forward and backward, four in each, and at the end the shared
-# gradients are added up. Where there are more ranks than cores, much of the grey is waiting for a core.
+# In one step on four ranks, the all-to-alls are within forward and backward, four in each, and at the end the ranks
+# add up the shared gradients. Where there are more ranks than cores, much of the grey is waiting for a core.
 
 # %%
 figure, ax = plt.subplots(figsize=(9.5, 2.8), layout="constrained")
@@ -259,8 +261,8 @@ timeline.plot(runs[4], ax, steps=1, title="experts on 4 ranks, one step")
 # f is the share of the tokens that choose expert e, P its mean probability. It is 1 for an even load. f has no
 # gradient; that of P is proportional to f, so that popular experts become less probable.
 #
-# Both are of the whole batch. **Predict:** two ranks compute L each from its own tokens. Is the mean of the two the L
-# of all tokens?
+# Both are taken over the whole batch. **Predict:** each of two ranks computes L from its own tokens. Is the mean of
+# the two the L of all tokens?
 
 # %%
 my_mean = predict("their mean is the L of all tokens", ..., "yes", "no")
@@ -276,10 +278,10 @@ print(f"parts with the f of all tokens {parts[0]:.4f} and {parts[1]:.4f}, their 
 my_mean.compare(np.isclose(np.mean(apart), sum(parts)))
 
 # %% [markdown]
-# The mean of products is not the product of means. But f comes with the counts that all ranks exchange anyway, and
-# given f, L is a sum over tokens: each rank computes its part, and the gradients add up as they should.
+# The mean of products is not the product of means. But f follows from the counts that all ranks exchange anyway, and
+# with f given, L is a sum over tokens: each rank computes its part, and the gradients add up correctly.
 #
-# Now two trainings, without this loss and with it, with one expert for each token:
+# Now we train twice, without this loss and with it, with one expert for each token:
 
 # %%
 recipe = {"batch": 16, "steps": 60, "hidden": 32, "depth": 1, "top_k": 1, "capacity": 1.25}
@@ -309,23 +311,23 @@ for balance, run in both.items():
           f"more than a quarter of the tokens is dropped: {lost > 1 / 4}")  # fmt: skip
 
 # %% [markdown]
-# After so few steps the losses hardly differ, though one training drops more than a third of its tokens, and some of
+# After these few steps the losses hardly differ, although one run drops more than a third of its tokens, and some of
 # its experts learn next to nothing.
 #
 # ## What you have seen
 #
 # - With experts, parameters grow and a token's computation does not. Each rank holds E/P of them.
-# - Counts of all ranks are enough to know every block of the all-to-all, what is accepted, and f.
+# - The counts of all ranks determine every block of the all-to-all, which tokens are accepted, and f.
 # - Dispatch and combine are all-to-alls with unequal blocks, and each is the other's backward pass.
 # - An expert's gradient needs no all-reduce. Everything else is data parallel.
 # - Without a balancing loss the router has favourites. With it the load is nearly even, and little is dropped.
-# - The training is that of one process, and so is what is dropped. Bytes and memory are those of the formula.
+# - The training is that of one process, and so are the dropped tokens. Bytes and memory are those of the formula.
 #
 # ## What to try
 #
 # 1. `capacity=0` in the last section. What is dropped? Which rank do the others wait for? Draw the timeline.
-# 2. `experts=6` on four ranks: which rank has how many? And on seven ranks?
-# 3. `launch("expert_parallel", ranks=4, experts=8, top_k=9)`: what is said?
+# 2. `experts=6` on four ranks: how many does each rank have? And on seven ranks?
+# 3. `launch("expert_parallel", ranks=4, experts=8, top_k=9)`: what does the error message say?
 # 4. `mpirun -n 4 python -m farandole.model_parallel.expert.minimal --capacity 0.5` is a layer in one file, forward and
-#    backward. How many tokens are dropped? Take the sum over the ranks out of the router's gradient: what differs?
+#    backward. How many tokens are dropped? Remove the sum over the ranks from the router's gradient: what differs?
 # 5. Lab `19_expert_dispatch` has you write the dispatch.

@@ -16,12 +16,12 @@
 # %% [markdown]
 # # 30 · DiLoCo
 #
-# **Question:** the ranks of one training are in two cities, and a slow line lies between them. Can they train one
-# language model together without waiting for the line most of the time?
+# **Question:** the ranks of one training are in two cities, connected by a slow line. Can they train one language
+# model together without waiting for the line most of the time?
 #
 # In local SGD (notebook 06) the ranks take H steps alone and continue from the mean of their parameters. **DiLoCo**
-# (低通信分布式训练; Douillard et al. 2023) asks what else could be done with what they have learned in these H steps.
-# It takes their mean *move* for a gradient, and gives it to a second optimizer.
+# (低通信分布式训练; Douillard et al. 2023) uses the result of these H steps in another way. It treats the ranks' mean
+# *move* as a gradient, and passes it to a second optimizer.
 
 # %%
 # %load_ext farandole
@@ -46,10 +46,11 @@ plt.rcParams["figure.dpi"] = 100
 # %% [markdown]
 # ## 1 What a slow line allows
 #
-# A model of 1 billion parameters in bfloat16, on two sites, which a ring joins by a line of 10 Gbit/s. A step takes
-# each site one second: **these are assumptions**. An all-reduce moves 2(P − 1)/P times the vector over each link.
+# Take a model of 1 billion parameters in bfloat16 on two sites, connected by a line of 10 Gbit/s. A step takes each
+# site one second: **these are assumptions**. An all-reduce moves 2(P − 1)/P times the vector over each link.
 #
-# **Predict:** what share of the time do the sites compute if they talk after every step? How large must H be for 95 %?
+# **Predict:** which share of the time do the sites compute if they communicate after every step? How large must H be
+# for 95 %?
 
 # %%
 my_share = predict("the part of the time that they compute with H = 1 (0 to 1)", ...)
@@ -66,24 +67,24 @@ my_share.compare(step_s / (step_s + talk_s), within=0.05)
 my_period.compare(next(H for H in range(1, 1000) if H * step_s / (H * step_s + talk_s) >= 0.95), within=0.05)
 
 # %% [markdown]
-# H = 31 is enough for 95 %. The paper trains with H = 500, for which a line of 1 Gbit/s would do.
+# H = 31 is enough for 95 %. The paper trains with H = 500, for which a line of 1 Gbit/s would be enough.
 #
 # ## 2 A move is a gradient
 #
-# After an outer step all ranks have the same parameters θ. Then each takes H inner steps, and has θᵣ. The mean move
+# After an outer step all ranks have the same parameters θ. Then each takes H inner steps, and gets θᵣ. The mean move
 #
 # $$ \Delta = \theta - \sum_r \frac{n_r}{n}\,\theta_r $$
 #
-# points where all ranks together have gone, with the sign of a gradient. The outer optimizer is SGD with Nesterov
-# momentum μ and its own learning rate η:
+# gives the direction of all ranks' moves together, with the sign of a gradient. The outer optimizer is SGD with
+# Nesterov momentum μ and its own learning rate η:
 #
 # $$ v \leftarrow \mu v + \Delta, \qquad \theta \leftarrow \theta - \eta\,(\Delta + \mu v) $$
 #
-# **Predict:** what is it with η = 1 and μ = 0? And which way does momentum help: where the ranks disagree, or where
-# they agree for many periods?
+# **Predict:** which method is it with η = 1 and μ = 0? And which way does momentum help: where the ranks disagree, or
+# where they agree for many periods?
 #
-# A valley with four ranks: all want to go along it, to the right, and each to another side of it. The inner steps are
-# short, so a period does not get far.
+# The example is a valley with four ranks: all have their minimum along it, to the right, but each at another distance
+# to the side. The inner steps are short, so a period does not get far.
 
 # %%
 my_method = predict("with η = 1 and μ = 0", ..., "synchronous SGD", "local SGD")
@@ -95,7 +96,7 @@ steepness = np.array([0.02, 1.0])  # along the valley, and across
 
 
 def trained(eta, mu, periods=12, period=10, rate=0.2):
-    """The common parameters after each outer step."""
+    """Return the common parameters after each outer step."""
     common, velocity = np.array([0.0, 2.5]), np.zeros(2)
     path = [common.copy()]
     for _ in range(periods):
@@ -132,12 +133,14 @@ _ = far.legend(frameon=False)
 
 # %% [markdown]
 # With η = 1 and μ = 0 it is local SGD: θ becomes the mean. Across the valley the ranks disagree, and the mean of their
-# moves is small. Along it they agree, period after period, and momentum adds that up: with μ = 0.9 the model is there
-# after 11 outer steps, and goes beyond. Across it swings, since there the momentum of the first moves is too much.
+# moves is small. Along it they agree, period after period, and momentum accumulates this: with μ = 0.9 the model
+# reaches the goal after 11 outer steps, and overshoots. Across the valley it oscillates, because there the momentum
+# of the first moves is too large.
 #
 # ## 3 On real ranks
 #
-# Each rank keeps its own inner optimizer, AdamW in the paper. Four ranks, the same samples for all three methods.
+# Each rank keeps its own inner optimizer, AdamW in the paper. Four ranks train with the same samples for all three
+# methods.
 #
 # **Predict:** what part of synchronous SGD's bytes does each of the others send, with H = 16?
 
@@ -167,17 +170,17 @@ for name, run in runs.items():
     print(f"{name:12} accuracy {s.test_accuracy:.1%}, {sum(s.bytes_sent) / 1e6:6.2f} MB")
 
 # %% [markdown]
-# One sixteenth, exactly: an all-reduce of the moves is as long as one of the gradients. The accuracies are of one run
-# each, on an easy problem: do not read more than "all learn" from them. The page on data parallel has the loss of a
+# Exactly one sixteenth: an all-reduce of the moves is as long as one of the gradients. The accuracies are of one run
+# each, on an easy problem: they show only that all methods learn. The page on data parallel has the loss of a
 # language model for several H, η and μ. There DiLoCo is ahead of local SGD with a period of 100, and synchronous SGD
 # ahead of both.
 #
 # ## 4 A fragment at a time
 #
-# Every H steps the line has to carry everything at once, and idles for the rest. **Streaming DiLoCo** (Douillard et
+# Every H steps the line has to carry everything at once, and is idle otherwise. **Streaming DiLoCo** (Douillard et
 # al. 2025) cuts the parameters into F fragments, each with its own H steps between two outer steps, at other times.
 #
-# **Predict:** with H = 16 and F = 4, how many bytes fewer are sent? And how long is the longest message?
+# **Predict:** with H = 16 and F = 4, how many bytes are saved? And how long is the longest message?
 
 # %%
 my_fewer = predict("per cent of the bytes that are saved", ...)
@@ -201,20 +204,20 @@ for ax, (F, each) in zip(axes, sent.items(), strict=True):
 _ = axes[1].set_xlabel("step")
 
 # %% [markdown]
-# No byte fewer. But the line needs a quarter of the speed, or is four times as early with each message.
+# No byte is saved. But the line needs only a quarter of the speed, or delivers each message in a quarter of the time.
 #
 # ## 5 Training on while it travels
 #
-# The ranks still wait for each message. With a **delay** of τ steps they do not: a thread adds up the moves, while the
-# ranks take τ more steps on their own parameters. Then the outer step is taken, with moves that are τ steps old, and
-# each rank mixes the result with its own parameters: θᵣ ← mθᵣ + (1 − m)θ. With m = 0 it would forget what it has
-# learned in the τ steps.
+# The ranks still wait for each message. With a **delay** of τ steps they do not: a thread adds up the moves, while
+# the ranks take τ more steps on their own parameters. Then the ranks take the outer step, with moves that are τ steps
+# old, and each rank mixes the result with its own parameters: θᵣ ← mθᵣ + (1 − m)θ. With m = 0 it would lose the τ
+# steps.
 #
-# A line of 60 Mbit/s for each rank and direction (`link_mbps` injects it); and so that a step takes as long as a larger
-# model's, all ranks compute eight times as slowly as they could. First with all at once, then in four fragments, then
-# with a delay of 3 steps.
+# Each rank has a line of 60 Mbit/s in each direction (`link_mbps` injects it). All ranks compute eight times as
+# slowly as they could, so that a step takes as long as a larger model's. The first run sends everything at once, the
+# second in four fragments, the third with a delay of 3 steps.
 #
-# **Predict:** what becomes of the time in which the ranks wait?
+# **Predict:** how does the waiting time of the ranks change?
 
 # %%
 my_fragments = predict("waiting with four fragments", ..., "shorter", "longer")
@@ -249,20 +252,20 @@ for name, run in ways.items():
 
 # %% [markdown]
 # Fragments alone do not shorten the waiting: the ranks meet four times as often, and wait for the slowest one each
-# time. The delay shortens it. In the second picture the messages lie beside the steps, in a row of their own, where
-# grey is waiting for a rank that has not sent yet. A rank itself waits only if the message has not come when its three
-# steps are over. A longer delay hides more, and its moves are older: the paper takes one to five steps of 100.
-# (Fragments send a little more here, since after the last step each that has moved is sent once more.)
+# time. The delay shortens it. In the second picture the messages have a separate row beside the steps, where grey is
+# waiting for a rank that has not sent yet. A rank itself waits only if the message has not arrived after its three
+# steps. A longer delay hides more, but its moves are older: the paper uses one to five steps of 100. (Fragments send
+# a little more here, because after the last step each fragment that has moved is sent once more.)
 
 # %% [markdown]
 # ## 6 A worker dies
 #
-# The ranks hear of each other once a round, so a death is noticed at the next outer step. `elastic_diloco` leaves the
-# dead out of it: the mean is over those that live, and their shares of the batch are divided by the sum of these shares
-# (`recovery/elastic_diloco.py`; how the living find each other is in notebook 17).
+# The ranks communicate once a round, so they detect a death at the next outer step. `elastic_diloco` leaves the dead
+# rank out of it: the mean is over the living ranks, and their shares of the batch are divided by the sum of these
+# shares (`recovery/elastic_diloco.py`; notebook 17 shows how the survivors agree on each other).
 #
-# **Predict:** rank 2 is killed at step 25, in the second round of 16 steps. How many steps do the others take again?
-# How many ranks end with the same parameters?
+# **Predict:** rank 2 is killed at step 25, in the second round of 16 steps. How many steps do the others repeat? How
+# many ranks end with the same parameters?
 
 # %%
 my_again = predict("steps that are taken again", ...)
@@ -280,17 +283,17 @@ my_again.compare(fault["steps_lost"])
 my_alike.compare(len(summary.params_sha256))
 
 # %% [markdown]
-# None, and the three that are left. Each had taken its round to the end, and keeps what it has moved. What rank 2 moved
-# in the nine steps of its last round is lost, and with it their samples. After a synchronous step every rank knows what
-# the dead one knew; after a round of H steps no other rank does.
+# None, and three. Each survivor had finished its round, and keeps its move. Rank 2's move in the nine steps of its
+# last round is lost, and with it their samples. After a synchronous step every rank has what the dead rank had
+# learned; within a round of H steps no other rank has it.
 #
 # ## What you have seen
 #
 # - DiLoCo is local SGD whose mean move goes through an outer optimizer. It sends one H-th of synchronous SGD's bytes.
 # - Momentum helps along directions in which the ranks agree, and goes too far if there are few outer steps.
-# - Fragments send as many bytes, a part at a time: the line may be slower by their number.
-# - With a delay the ranks train while the messages travel. Each mixes what has come with what it has.
-# - A dead rank is left out of the mean, and what it moved in its last round is lost.
+# - Fragments send the same bytes, a part at a time: the line can be slower by their number.
+# - With a delay the ranks train while the messages travel. Each rank mixes the result with its own parameters.
+# - A dead rank is left out of the mean, and its last round's move is lost.
 #
 # ## What to try
 #

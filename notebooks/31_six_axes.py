@@ -16,11 +16,11 @@
 # %% [markdown]
 # # 31 · Six axes
 #
-# **Question:** there are six ways to divide a training: samples, shards of the parameters (`27_sharded`), layers
-# (`13_pipelines`), experts (`29_experts`), positions (`28_long_sequences`) and matrices (`14_tensor_split`). Can all be
-# combined? And which ranks should be neighbours?
+# **Question:** there are six ways to divide training: samples, shards of the parameters (`27_sharded`), layers
+# (`13_pipelines`), experts (`29_experts`), positions (`28_long_sequences`) and matrices (`14_tensor_split`). Can all
+# of them be combined? And which ranks should be neighbours?
 #
-# `15_hybrid` had three axes. Here are all six (多维混合并行), as the trainings of today's largest models combine them
+# `15_hybrid` had three axes. Here are all six (多维混合并行), as the training of today's largest models combines them
 # (Grattafiori et al., "The Llama 3 herd of models", 2024, has four: tensor, context, pipeline, data).
 
 # %%
@@ -67,7 +67,7 @@ for host in range(8):
 
 
 def at(rank):
-    """Where a rank is drawn: four in a row, on its host."""
+    """Return where a rank is drawn: four in a row, on its host."""
     host, seat = divmod(rank, 8)
     return host % 4 * 5 + seat % 4, -(host // 4) * 3 - seat // 4
 
@@ -92,11 +92,12 @@ for axis, other in reversed(partner.items()):
 my_neighbours.compare([axis for axis, other in partner.items() if other // 8 == own // 8])
 
 # %% [markdown]
-# Tensor, context and expert are within the host: they talk in every layer. A pipeline talks at its borders, shard ranks
-# between layers, data ranks once a step. Their messages can be sent beside the computation, over slower links.
+# Tensor, context and expert are within the host: they communicate in every layer. A pipeline communicates at its
+# borders, shard ranks between layers, data ranks once a step. Their messages can overlap with computation, over
+# slower links.
 #
-# Any lengths will do, if they multiply to the number of ranks. **Predict:** how many grids are there of 8 ranks? Each
-# factor 2 goes to one of six axes.
+# Any lengths are allowed whose product is the number of ranks. **Predict:** how many grids of 8 ranks are there? Each
+# factor 2 belongs to one of six axes.
 
 # %%
 my_grids = predict("grids of 8 ranks", ...)
@@ -114,12 +115,12 @@ my_grids.compare(len(factorisations(8)))
 # %% [markdown]
 # ## 2 Which ranks share what
 #
-# Ranks of the axes data, shard, expert and context have different **tokens**; tensor ranks have the same ones, and so
-# have the stages of a pipeline. Ranks of the axes pipeline, expert, shard and tensor hold different **parameters**. A
-# gradient is added up over all ranks that hold the parameter and have other tokens.
+# Ranks of the axes data, shard, expert and context have different **tokens**; tensor ranks have the same tokens, and
+# so do the stages of a pipeline. Ranks of the axes pipeline, expert, shard and tensor hold different **parameters**.
+# A parameter's gradient is added up over all ranks that hold it and have different tokens.
 #
 # Eight ranks as expert 2 × context 2 × tensor 2. **Predict:** with which ranks does rank 0 add up the gradient of its
-# part of an attention matrix? And that of its experts? And that of a layer norm, of which all have the whole?
+# part of an attention matrix? And that of its experts? And that of a layer norm, which all ranks have whole?
 
 # %%
 my_attention = predict("ranks that add up attention and norms, as a list", ...)
@@ -136,10 +137,10 @@ my_experts.compare(small.line(0, "data", "context"))
 # %% [markdown]
 # ## 3 Does it learn the same?
 #
-# The scenario `grid` trains the character-level transformer. Below: on four ranks, with two stages and two parts of
-# each sequence; and on one rank. (The next section has three axes on eight ranks.)
+# The scenario `grid` trains the character-level transformer. The next cell runs it on four ranks, with two stages and
+# two parts of each sequence, and on one rank. (The next section has three axes on eight ranks.)
 #
-# **Predict:** how many ranks draw samples of their own here? Do both trainings see the same batches?
+# **Predict:** into how many shares are the samples divided here? Do both runs use the same batches?
 
 # %%
 my_shares = predict("shares of the samples", ...)
@@ -163,12 +164,12 @@ my_batches.compare(abs(losses[0] - losses[1]).max() < 1e-10)
 
 # %% [markdown]
 # Neither data nor shard nor expert is longer than 1, so there is one share of the samples, and all ranks work on the
-# same ones. With several shares each is shuffled by itself: as good, but other batches (the tests compare with a model
-# that sees just these).
+# same ones. With several shares each is shuffled separately: the batches differ but are as good (the tests compare
+# with a model that gets exactly these).
 #
-# One step in time. Ranks 0 and 1 are the first stage, 2 and 3 the second. The two of a stage pass keys and values to
-# each other in each layer, and add up their gradients at the end. Where there are more ranks than cores, much of the
-# grey is waiting for a core.
+# The timeline shows one step. Ranks 0 and 1 are the first stage, 2 and 3 the second. The two ranks of a stage
+# exchange keys and values in each layer, and add up their gradients at the end. Where there are more ranks than
+# cores, much of the grey is waiting for a core.
 
 # %%
 figure, ax = plt.subplots(figsize=(9.5, 2.8), layout="constrained")
@@ -178,7 +179,7 @@ timeline.plot(divided, ax, steps=1, title="pipeline 2 × context 2")
 # ## 4 What each axis sends
 #
 # Every axis has its own communicators, which count what they send. **Predict:** three grids of 8 ranks follow. In
-# which of them does tensor send most? Which part does not become smaller with half as many samples?
+# which of them does tensor send the most? Which part does not shrink with half as many samples?
 
 # %%
 my_grid = predict("the grid in which tensor sends most: 1, 2 or 3", ...)
@@ -217,17 +218,17 @@ my_grid.compare(3)
 my_part.compare("gradients")
 
 # %% [markdown]
-# "gradients" is what is added up over all ranks that hold the same: not of the data axis alone, since expert and
-# context ranks have other tokens, too. "counts" are the numbers of tokens that choose each expert.
+# "gradients" are added up over all ranks that hold the same parameters: not only along the data axis, because expert
+# and context ranks have other tokens, too. "counts" are the numbers of tokens that choose each expert.
 #
-# Tensor sends most in the third grid: each token passes two experts, whose outputs tensor ranks add up. With half the
-# samples all becomes half, but for shards and gradients, which are as long as the parameters, and counts, of which
-# there is one for each expert.
+# Tensor sends the most in the third grid: each token passes through two experts, whose outputs the tensor ranks add
+# up. With half the samples everything is halved except shards and gradients, which are as long as the parameters, and
+# counts, one for each expert.
 #
 # ## 5 Which grid?
 #
-# A model of 32 blocks of width 4096, and a million tokens in each step, on 64 ranks. The terms of the table in the
-# documentation, with two bytes per number, for the busiest stage:
+# Take a model of 32 blocks of width 4096, with a million tokens in each step, on 64 ranks. The cell evaluates the
+# terms of the table in the documentation, with two bytes per number, for the busiest stage:
 
 
 # %%
@@ -262,24 +263,25 @@ ax.tick_params(length=0, labeltop=True, labelbottom=False)
 _ = ax.set_title("GB that a rank sends in a step", fontsize=10)
 
 # %% [markdown]
-# Of the axes alone data sends least, but then each rank holds 13 GB of parameters, as much of gradients, and more for
-# the optimizer. Shards take that away for 3·8/2 times the bytes, since each micro-batch gathers anew. A pipeline sends
-# little, and has a bubble. Tensor sends most, and the computation waits for it, so that 64 ranks on eight hosts are too
-# many. So the axes are mixed: tensor as far as a host reaches, pipeline and shard until the model fits, context if the
-# sequences are long, and data for the rest.
+# Of the single axes data sends the least, but then each rank holds 13 GB of parameters, as much of gradients, and
+# more for the optimizer. Shards remove that for 3·8/2 times the bytes, because each micro-batch gathers again. A
+# pipeline sends little, but has a bubble. Tensor sends the most, and the computation waits for it, so 64 ranks on
+# eight hosts are too many. So the axes are mixed: tensor as far as a host reaches, pipeline and shard until the model
+# fits, context if the sequences are long, and data for the rest.
 #
 # ## What you have seen
 #
-# - One formula says where each rank stands; the inner axes, which talk in every layer, have neighbouring ranks.
-# - Axes differ in what they divide: tokens, parameters, or both. That says over which ranks a gradient is added up.
+# - One formula gives each rank's place; the inner axes, which communicate in every layer, have neighbouring ranks.
+# - Axes differ in what they divide: tokens, parameters, or both. That determines over which ranks a gradient is added
+#   up.
 # - Any factorisation of the ranks trains the unsplit model.
 # - Bytes along each axis, and memory, follow from shapes.
 #
 # ## What to try
 #
 # 1. `launch("grid", ranks=8, shard_ranks=2, expert_ranks=2, experts=8, tensor_ranks=2)`: what is in `run.rank_names`?
-# 2. `link_mbps=100` in section 3, and other grids of 8 ranks: which one suffers least?
+# 2. `link_mbps=100` in section 3, and other grids of 8 ranks: which one slows down the least?
 # 3. `schedule="interleaved"`, `micro_batches=4` with `depth=4`: what happens to the bubble in the timeline?
-# 4. Section 5 with `tokens=2**16`: which grids become dear now? And with `micro_batches=32`?
+# 4. Section 5 with `tokens=2**16`: which grids become expensive now? And with `micro_batches=32`?
 # 5. `farandole run grid -n 8 --context-ranks 2 --experts 4 --capacity 1`: why is it refused?
 # 6. Save with `--save trained` on one grid, and load on another with `--load trained`.

@@ -16,13 +16,14 @@
 # %% [markdown]
 # # 32 · Reproducing a paper
 #
-# **Question:** a paper says that its method is ten times as fast. How does one find out whether that is true here,
-# without fooling oneself?
+# **Question:** a paper says that its method is ten times as fast. How can we find out whether that is true here,
+# without fooling ourselves?
 #
-# Reproduction (结果复现) fails in two ways. Something else is measured than the paper has claimed; or one looks at the
-# result first, and then finds a reason why it is a success. `farandole reproduce` guards against both. Each of its rows
-# has a claim with its source, a setting that says how it differs from the paper's, and a **rule**, written down before
-# the row is run. The verdict follows from the rule. This notebook takes one row of each kind, and writes one.
+# Reproduction (结果复现) fails in two ways. The experiment measures something else than the paper claims, or its
+# author looks at the result first and then finds a reason to call it a success. `farandole reproduce` guards against
+# both. Each of its rows has a claim with its source, a setting that says how it differs from the paper's, and a
+# **rule**, written down before the row is run. The verdict follows from the rule. This notebook runs one row of each
+# kind, and writes a new one.
 
 # %%
 # %load_ext farandole
@@ -51,7 +52,7 @@ plt.rcParams["figure.dpi"] = 100
 # ## 1 A claim and its rule
 #
 # Ying et al. (2021) say that the **one-peer exponential graph** averages exactly. In round k each rank averages with
-# the one rank that is 2^k places further on; after log₂P rounds all have the mean.
+# the rank whose number is 2^k higher (mod P); after log₂P rounds all have the mean.
 
 # %% tags=["nbval-check-output"]
 exact = table.CLAIMS["one-peer-exact"]
@@ -64,13 +65,13 @@ for bound in exact.rule:
     print(f"{'core' if bound.core else 'more':4}  {bound.says}: {limit}")
 
 # %% [markdown]
-# The claim has two halves, and the rule asks for both: that nothing is left if P is a power of two, **and** that
-# something is left otherwise. A rule that only asked for the first would also be met by a program that always prints 0.
+# The claim has two halves, and the rule checks both: that no error is left if P is a power of two, **and** that an
+# error is left otherwise. A rule that only checked the first would also be met by a program that always prints 0.
 #
 # ## 2 Computed
 #
-# The strongest kind needs no clock and no training. A round of averaging is a matrix, so several rounds are a product,
-# and that the average is exact means that the product has 1/P everywhere.
+# The strongest kind needs no clock and no training. A round of averaging is a matrix, so several rounds are a
+# product, and the average is exact if every element of the product is 1/P.
 #
 # **Predict:** P = 6 has ⌈log₂6⌉ = 3 rounds, more than log₂6. Is their product exact?
 
@@ -107,8 +108,8 @@ for bound in slow.rule:
 print("verdict:", verdict(slow.rule, found.figures))
 
 # %% [markdown]
-# The claim holds in part. A bound that may fail has its reason written beside it **before** the run, and a reason can
-# be tested, too. This one says that D-PSGD's bytes are the cause:
+# The claim holds in part. For a bound that may fail, the reason is written beside it **before** the run, and a reason
+# can be tested, too. Here it is that D-PSGD's bytes are the cause:
 
 # %% tags=["nbval-check-output"]
 ranks = 16
@@ -117,9 +118,9 @@ print(f"bytes that a rank sends in a step, over n: D-PSGD to two neighbours 2.00
 print(f"messages one after the other:              D-PSGD 1, a ring all-reduce {2 * (ranks - 1)}")
 
 # %% [markdown]
-# So bandwidth gains D-PSGD nothing against a ring; latency does, by 2(P − 1) messages. The paper's "centralised" is
-# less clever than a ring in the first case. That is what a row may teach: not whether a paper is right, but against
-# what it was compared.
+# So with low bandwidth D-PSGD gains nothing over a ring; with high latency it does, by 2(P − 1) messages. In the
+# first case the paper's "centralised" method is slower than a ring. A row can show not only whether a claim holds,
+# but also what the method was compared with.
 
 # %%
 figure, ax = plt.subplots(figsize=(6, 3.2), layout="constrained")
@@ -131,10 +132,10 @@ _ = ax.legend(frameon=False)
 # %% [markdown]
 # ## 4 Real ranks, and a row of your own
 #
-# What a method *learns* can only be found by training. The paper's model does not fit here, so the claim has to be one
-# that a small model can refute. Stich (2019): local SGD needs H times fewer messages, and reaches what synchronous SGD
-# reaches. We write the rule first. Two bounds are core: the bytes, which are counted, and the accuracy, which scatters
-# from seed to seed, so that its limit must not be narrower than that.
+# Only training shows what a method *learns*. The paper's model does not fit here, so the claim has to be one that a
+# small model can refute. Stich (2019) claims that local SGD needs H times fewer messages and reaches what synchronous
+# SGD reaches. We write the rule first. Two bounds are core: the bytes, which are counted, and the accuracy, which
+# varies from seed to seed, so its limit must not be narrower than this variation.
 
 # %%
 PERIOD = 8
@@ -184,8 +185,8 @@ print("verdict:", verdict(mine.rule, found.figures))
 # %% [markdown]
 # Without it, two models that have learned nothing would be equally good, and the claim would hold.
 #
-# **Change the question and the rule answers otherwise.** With one step instead of 160 the bytes are what they are, and
-# the verdict must fall:
+# **With another result the verdict changes.** If nothing had been learned, the ratio of the bytes would be the same,
+# but the verdict must change:
 
 # %% tags=["nbval-check-output"]
 untrained = dict(found.figures) | {"accuracy of the synchronous one, percent": 10.0}
@@ -194,9 +195,9 @@ print("had nothing been learned:", verdict(mine.rule, untrained))
 # %% [markdown]
 # ## 5 Paced ranks
 #
-# Claims about time on a slow network are measured with links that are slowed down to a given speed, which is far below
-# what the machine's memory gives, so that the machine hardly matters. The cost model says that a ring all-reduce of n
-# bytes takes 2(P − 1)/P·n/B. Does one on a link of 20 Mbit/s?
+# To test claims about time on a slow network, we slow the links down to a speed far below that of the machine's
+# memory, so the machine hardly matters. The cost model says that a ring all-reduce of n bytes takes 2(P − 1)/P·n/B.
+# Is that true on a link of 20 Mbit/s?
 
 # %% tags=["nbval-check-output"]
 run = trained("sync_sgd", 2, steps=8, hidden=256, link_mbps=20)
@@ -208,13 +209,13 @@ print(f"by the model {by_model:.3f} s")
 print("the fastest of eight within 15 %:", abs(min(spans) / by_model - 1) < 0.15)
 
 # %% [markdown]
-# The fastest counts, since other work on the machine can only make a message slower.
+# The fastest counts, because other work on the machine can only make a message slower.
 #
 # ## 6 All of them
 #
 # `farandole reproduce` lists the rows, `farandole reproduce NAME` runs one, `farandole reproduce all` all of them, in
-# about half an hour; finished rows are kept. The page *Published results* of the documentation is written by the
-# command from what was kept. A row that was changed after its first run says so there, and what its verdict was before.
+# about half an hour; finished rows are kept. From these the command writes the documentation's page *Published
+# results*. There, a row that was changed after its first run has a note with its earlier verdict.
 
 # %% tags=["nbval-check-output"]
 kinds = {kind: sum(claim.kind == kind for claim in table.CLAIMS.values()) for kind in ("computed", "paced ranks")}
@@ -227,13 +228,13 @@ print("all have a core bound first:", all(claim.rule[0].core for claim in table.
 # - A claim, its setting and its rule belong together, and the rule comes first.
 # - Computed is stronger than simulated, simulated stronger than trained once: use the strongest kind that the claim
 #   allows.
-# - A rule needs a bound that a wrong program breaks.
+# - A rule needs a bound that a wrong program violates.
 # - Where a claim holds in part, the reason is a claim, too. Test it.
 #
 # ## What to try
 #
-# 1. `table.CLAIMS["young-daly"]`: which of its bounds would a simulation without failures break?
+# 1. `table.CLAIMS["young-daly"]`: which of its bounds would a simulation without failures violate?
 # 2. Section 4 with `period=64`: which bound fails first?
-# 3. Section 4 with three seeds: how far do the accuracies lie apart, and is a limit of 3 points fair?
+# 3. Section 4 with three seeds: how much do the accuracies differ, and is a limit of 3 points fair?
 # 4. `farandole reproduce dssp`: it does not hold. Read its reason, and find a setting in which the claim does.
 # 5. Write the row for a claim of a paper that you know, and run it once.
