@@ -30,7 +30,7 @@ def mean_gradient(gradients, counts):
 MUTANTS = [
     Mutant(
         name="adds_up_in_place",
-        says="Adds all gradients to the first one, which is another's array.",
+        says="Adds all gradients to the first one, an array that belongs to the caller.",
         fails={"mean gradient": "the gradients given to mean_gradient are changed"},
         changes={
             "return np.average(gradients, axis=0, weights=counts)": """
@@ -44,7 +44,7 @@ MUTANTS = [
     ),
     Mutant(
         name="cuts_the_rest_anew",
-        says="After a restart cuts the rows that are left into the batches that are left: other ones than before.",
+        says="After a restart cuts the remaining rows into the remaining batches, which then differ from before.",
         fails={"restart": "start=1 of 5 steps gives 4 batches"},
         changes={
             "return np.array_split(rows, steps)[start:]": """
@@ -55,7 +55,7 @@ MUTANTS = [
     ),
     Mutant(
         name="deals_the_rows_out",
-        says="Deals the rows out one by one, as cards: the shares do not lie one after the other.",
+        says="Deals the rows out one by one, like cards, so a share is not contiguous.",
         fails={"rows": "should lie one after the other"},
         changes={
             """
@@ -66,7 +66,7 @@ MUTANTS = [
     ),
     Mutant(
         name="drops_the_last_rows",
-        says="Makes all batches of a rank equally long: what is left of its share is never used.",
+        says="Makes all batches of a rank equally long: the remainder of its share is never used.",
         fails={"every sample once": "never used"},
         changes={
             "return np.array_split(rows, steps)[start:]": """
@@ -93,7 +93,7 @@ MUTANTS = [
     ),
     Mutant(
         name="generator_runs_on",
-        says="Draws from one generator that runs on from call to call: a run that is restarted gets other batches.",
+        says="Draws from one generator that continues from call to call: a restarted run gets other batches.",
         fails={"restart": "the same call twice gives two orders"},
         changes={
             "import numpy as np": """
@@ -108,7 +108,7 @@ MUTANTS = [
     ),
     Mutant(
         name="larger_shares_last",
-        says="Gives the samples that are left over to the last ranks, one each.",
+        says="Gives the remaining samples to the last ranks, one each.",
         fails={"shares": "the first ranks get the larger shares", "rows": "the ranks have [2, 2, 3, 3] rows"},
         changes={"(rank < samples % ranks)": "(rank >= ranks - samples % ranks)"},
     ),
@@ -126,7 +126,7 @@ MUTANTS = [
     ),
     Mutant(
         name="overlaps_by_one",
-        says="Counts the end of a share in, so that it is the beginning of the next one too.",
+        says="Includes the end of a share, which is also the beginning of the next one.",
         fails={"rows": "is used by ranks 0 and 1", "every sample once": "is used by ranks 0 and 1"},
         changes={
             "return range(start, start + shares(samples, ranks)[rank])": """
@@ -167,7 +167,7 @@ MUTANTS = [
     ),
     Mutant(
         name="remainder_to_the_last_batch",
-        says="Leaves to the last batch all rows that are left over.",
+        says="Gives all remaining rows to the last batch.",
         fails={"same steps": "which may differ by one at most"},
         changes={
             "return np.array_split(rows, steps)[start:]": """
@@ -178,7 +178,7 @@ MUTANTS = [
     ),
     Mutant(
         name="restarts_from_the_beginning",
-        says="Ignores where to go on, and begins the epoch anew.",
+        says="Ignores the step to resume from, and begins the epoch again.",
         fails={"restart": "start=1 of 5 steps gives 5 batches"},
         changes={"return np.array_split(rows, steps)[start:]": "return np.array_split(rows, steps)"},
     ),
@@ -195,7 +195,7 @@ MUTANTS = [
     ),
     Mutant(
         name="rounds_where_shares_begin",
-        says="Rounds where each share begins, so that my_rows has other shares than shares.",
+        says="Rounds where each share begins, so my_rows and shares disagree.",
         fails={"rows": "the ranks have [2, 3, 2, 3] rows, and not [3, 3, 2, 2]"},
         changes={
             """
@@ -240,7 +240,7 @@ MUTANTS = [
     ),
     Mutant(
         name="sum_of_gradients",
-        says="Weighs each gradient by its samples, and forgets to divide by all of them.",
+        says="Weights each gradient by its samples, and does not divide by their total.",
         fails={"mean gradient": "the mean over all samples is", "training": "one process on the same rows has"},
         changes={
             "return np.average(gradients, axis=0, weights=counts)": """

@@ -25,7 +25,7 @@ def ring_all_reduce_mean(gradient, comm):
 MUTANTS = [
     Mutant(
         name="adds_in_its_own_order",
-        says="Passes whole gradients around once, and every rank adds up by itself, in another order.",
+        says="Passes whole gradients around once, and every rank adds them up alone, in another order.",
         fails={"same bits": "in the last bits", "bytes": "where a ring sends", "messages": "where a ring sends"},
         changes={
             ORIGINAL: """
@@ -46,7 +46,7 @@ MUTANTS = [
     ),
     Mutant(
         name="adds_in_the_second_round",
-        says="Adds in the second round too, where a finished chunk should take the place of the own one.",
+        says="Adds in the second round too, where a finished chunk should replace the rank's own.",
         fails={
             "mean": "is a sum added to what it contains already?",
             "any length": "see the check mean",
@@ -104,7 +104,7 @@ MUTANTS = [
     ),
     Mutant(
         name="drops_the_remainder",
-        says="Cuts P chunks of n // P elements: the n % P elements at the end belong to none.",
+        says="Cuts P chunks of n // P elements: the n % P elements at the end belong to no chunk.",
         fails={"any length": "where the remainder of"},
         changes={
             "chunks = np.array_split(gradient, size)": """
@@ -115,7 +115,7 @@ MUTANTS = [
     ),
     Mutant(
         name="forgets_to_divide",
-        says="Leaves the sum where the mean is asked for.",
+        says="Leaves the sum, not the mean.",
         fails={"mean": "the result is the sum", "any length": "see the check mean", "type": "see the check mean"},
         changes={"gradient /= size": ""},
     ),
@@ -168,7 +168,7 @@ MUTANTS = [
     ),
     Mutant(
         name="receives_into_what_it_sends",
-        says="In the second round receives into the very chunk that it is sending.",
+        says="In the second round receives into the chunk that it is sending.",
         fails=dict.fromkeys(
             ("mean", "any length", "same bits", "bytes", "messages", "neighbours", "type"),
             "would overwrite what has still to leave",
@@ -216,7 +216,7 @@ MUTANTS = [
     ),
     Mutant(
         name="sends_float64",
-        says="Adds up and sends float64, whatever the gradient is: of a float32 gradient twice the bytes.",
+        says="Adds up and sends float64 for any gradient: twice the bytes of a float32 gradient.",
         fails={"type": "are the chunks sent in the gradient's own type?"},
         changes={
             "chunks = np.array_split(gradient, size)": """

@@ -39,7 +39,7 @@ def halving_doubling_all_reduce(vector, comm):
 MUTANTS = [
     Mutant(
         name="adds_on_the_way_back",
-        says="Adds on the way back too, where a finished part should take the place of the own one.",
+        says="Adds on the way back too, where a finished part should replace the rank's own.",
         fails={
             "sum": "is it added?",
             "any length": "see the check sum",
@@ -56,7 +56,7 @@ MUTANTS = [
     ),
     Mutant(
         name="asks_mpi",
-        says="Lets MPI do it.",
+        says="Calls MPI's own all-reduce.",
         fails={
             "messages": "is everything sent through comm?",
             "bytes": "is everything sent through comm?",
@@ -125,7 +125,7 @@ MUTANTS = [
     ),
     Mutant(
         name="distances_of_one_two_three",
-        says="Goes one rank farther in every round, instead of twice as far: the same up to 7 ranks.",
+        says="Increases the distance by one in every round, instead of doubling it: the same up to 7 ranks.",
         fails={"sum": "do both partners halve the same part", "same bits": "end with different vectors"},
         changes={
             "start, stop, distance = 0, len(vector), 1": "start, stop = 0, len(vector)",
@@ -139,7 +139,7 @@ MUTANTS = [
     ),
     Mutant(
         name="divides_by_the_ranks",
-        says="Makes a mean of it, as lab 2 wants.",
+        says="Divides the sum to a mean, as in lab 2.",
         fails={
             "sum": "the result is the mean",
             "any length": "see the check sum",
@@ -158,7 +158,7 @@ MUTANTS = [
     ),
     Mutant(
         name="drops_the_odd_element",
-        says="Cuts into halves of equal length: of an odd number of elements one belongs to none.",
+        says="Cuts into halves of equal length: of an odd number of elements one belongs to neither.",
         fails={
             "any length": "of an odd number of elements one half has one more",
             "any number of ranks": "of an odd number of elements one half has one more",
@@ -171,7 +171,7 @@ MUTANTS = [
     ),
     Mutant(
         name="everybodys_in_its_own_order",
-        says="Passes whole vectors on by recursive doubling, and every rank adds up by itself, beginning with its own.",
+        says="Passes whole vectors on by recursive doubling, and each rank adds them up alone, its own first.",
         fails={
             "same bits": "in the last bits",
             "bytes": "is the whole vector sent in every round?",
@@ -208,7 +208,7 @@ MUTANTS = [
     ),
     Mutant(
         name="goes_back_in_the_same_order",
-        says="Meets its partners on the way back in the order of the way there, not in reverse.",
+        says="Exchanges with its partners on the way back in the same order, not in reverse.",
         fails={
             "sum": "the others' finished parts have still to come, over the same partners in reverse order",
             "any length": "see the check sum",
@@ -219,7 +219,7 @@ MUTANTS = [
     ),
     Mutant(
         name="halves_of_equal_length",
-        says="Takes both halves of an odd number of elements to be equally long.",
+        says="Assumes that both halves of an odd number of elements are equally long.",
         fails={
             "any length": "the same length and type on both sides?",
             "any number of ranks": "the same length and type on both sides?",
@@ -228,7 +228,7 @@ MUTANTS = [
     ),
     Mutant(
         name="one_round_too_few",
-        says="Ends one distance too early: it never meets the other half of the ranks.",
+        says="Ends one distance too early: it never exchanges with the other half of the ranks.",
         fails={
             "sum": "lacks the vector of ranks 2 and 3: are its partners at all distances",
             "any length": "see the check sum",
@@ -240,7 +240,7 @@ MUTANTS = [
     ),
     Mutant(
         name="powers_of_two_only",
-        says="Does not think of ranks beyond the power of two: some have a partner that does not exist.",
+        says="Ignores that there are ranks beyond the power of two: some have a partner that does not exist.",
         fails={"any number of ranks": "there is no rank", "folding": "there is no rank"},
         changes={
             """
@@ -304,7 +304,7 @@ MUTANTS = [
     ),
     Mutant(
         name="recursive_doubling",
-        says="Swaps all it has with every partner: the fewest rounds there can be, with the whole vector in each.",
+        says="Exchanges the whole vector with every partner: the fewest rounds possible, with the most bytes.",
         fails={"bytes": "is the whole vector sent in every round?"},
         changes={
             """

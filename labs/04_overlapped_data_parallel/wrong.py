@@ -23,7 +23,7 @@ MUTANTS = [
     ),
     Mutant(
         name="always_overlaps",
-        says="Begins during backward even where it is told not to.",
+        says="Begins during backward even with overlap=False.",
         fails={"same bits": "without overlap a reduction begins before gradient 0"},
         changes={"= network, comm, overlap": "= network, comm, True"},
     ),
@@ -51,13 +51,13 @@ MUTANTS = [
     ),
     Mutant(
         name="buckets_of_its_own",
-        says="Cuts into buckets of half of what they may have, and sends more messages than needed.",
+        says="Fills buckets only by half, and sends more messages than needed.",
         fails={"early": "are the buckets those of cut(network.lengths, 20)?"},
         changes={"cut(network.lengths, most)": "cut(network.lengths, most // 2)"},
     ),
     Mutant(
         name="closes_a_bucket_too_late",
-        says="Closes a bucket only once it has more than it may.",
+        says="Closes a bucket only when it has exceeded its limit.",
         fails={"buckets": "has 5 elements, and 4 are allowed"},
         changes={
             "return [bucket.parameters for bucket in buckets.cut(lengths, most)]": """
@@ -86,7 +86,7 @@ MUTANTS = [
     ),
     Mutant(
         name="first_bucket_may_be_empty",
-        says="Closes a bucket when the next parameter does not fit, though there is nothing in it yet.",
+        says="Closes a bucket when the next parameter does not fit, although the bucket is still empty.",
         fails={"buckets": "a bucket is empty"},
         changes={
             "return [bucket.parameters for bucket in buckets.cut(lengths, most)]": """
@@ -151,7 +151,7 @@ MUTANTS = [
     ),
     Mutant(
         name="keeps_the_first_steps_reductions",
-        says="Takes the reductions of the first step for those of the second.",
+        says="Uses the reductions of the first step in the second.",
         fails={
             "weighted mean": "step 1: parameters 0 to 11 are never reduced",
             "same bits": "step 1: parameters 0 to 11 are never reduced",
@@ -180,7 +180,7 @@ MUTANTS = [
     ),
     Mutant(
         name="one_bucket_per_gradient",
-        says="Begins one reduction at most when a gradient comes, though others have been waiting for it.",
+        says="Begins at most one reduction when a gradient arrives, although several buckets are ready.",
         fails={"one order": "can begin after gradient 8, and begins after gradient 3"},
         changes={"while self.overlap": "if self.overlap"},
     ),
@@ -198,7 +198,7 @@ MUTANTS = [
     ),
     Mutant(
         name="only_buckets_whose_gradients_come",
-        says="Begins no reduction of a bucket with a gradient that does not come.",
+        says="Never begins the reduction of a bucket with a missing gradient.",
         fails={"unused parameters": "a gradient is not used it does not come, but other ranks may have one, and wait"},
         changes={
             "while len(self.reductions) < len(self.buckets):": """
@@ -228,7 +228,7 @@ MUTANTS = [
     ),
     Mutant(
         name="reduces_a_copy",
-        says="Hands over a copy of the bucket's gradients, into which the sum is then written.",
+        says="Passes a copy of the bucket's gradients to the reduction, which writes the sum there.",
         fails={
             "weighted mean": "begin takes a part of network.gradients itself, not a copy",
             "same bits": "not a copy",
@@ -287,7 +287,7 @@ MUTANTS = [
     ),
     Mutant(
         name="waits_at_once",
-        says="Waits for each reduction right where it has been begun, so that backward stands still.",
+        says="Waits for each reduction right after it has begun, which blocks backward.",
         fails={"waits": "is waited for before gradient 9 is there: backward stands still"},
         changes={
             "self.reductions.append(self.comm.begin(part))": """
@@ -304,7 +304,7 @@ MUTANTS = [
     ),
     Mutant(
         name="waits_for_the_last_one_only",
-        says="Waits for the last reduction, and takes the others to be done by then.",
+        says="Waits for the last reduction, and assumes that the others are done by then.",
         fails={
             "weighted mean": "is every reduction waited for before the update?",
             "same bits": "is every reduction waited for before the update?",
@@ -321,7 +321,7 @@ MUTANTS = [
     ),
     Mutant(
         name="weighs_after_the_beginning",
-        says="Weighs a bucket once its reduction has begun.",
+        says="Weights a bucket after its reduction has begun.",
         fails={
             "weighted mean": "what is being reduced has been changed: the gradients of parameters 10 and 11",
             "same bits": "what is being reduced has been changed",
@@ -342,7 +342,7 @@ MUTANTS = [
     ),
     Mutant(
         name="weighs_the_sum",
-        says="Weighs the sum with its own share, after the reduction.",
+        says="Multiplies the sum by its own share, after the reduction.",
         fails={
             "weighted mean": "moves by their sum, times this rank's share",
             "same bits": "end with different parameters",
@@ -359,7 +359,7 @@ MUTANTS = [
     ),
     Mutant(
         name="whichever_is_complete_first",
-        says="Begins whichever bucket is complete first, on each rank another one.",
+        says="Begins with whichever bucket is complete first, which differs between ranks.",
         fails={"one order": "reduction 1 is of", "unused parameters": "all ranks have to begin them in the same order"},
         changes={
             "self.share, self.reductions = share, []": "self.share, self.reductions = share, {}",

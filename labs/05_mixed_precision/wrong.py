@@ -7,7 +7,7 @@ from farandole_tools.lab.mutants import Mutant
 MUTANTS = [
     Mutant(
         name="another_patience",
-        says="Tries a larger scale after a thousand good steps, if nothing else is said.",
+        says="Tries a larger scale after a thousand good steps by default.",
         fails={"scale": "after 1000 good steps the value is 131072"},
         changes={
             "class MixedPrecision:": """
@@ -36,7 +36,7 @@ MUTANTS = [
     ),
     Mutant(
         name="casts_only_once",
-        says="Casts the parameters in the first step, and computes with these ever after.",
+        says="Casts the parameters in the first step only, and computes with these copies from then on.",
         fails={
             "steps": "step 1: master moves by the gradient of the first step's parameters",
             "shares": "the gradient of the first step's parameters: cast master in every step",
@@ -52,7 +52,7 @@ MUTANTS = [
     ),
     Mutant(
         name="counts_across_an_overflow",
-        says="Goes on counting good steps where it was before an overflow.",
+        says="Does not restart the count of good steps after an overflow.",
         fails={"scale": "after 2 good steps, 1 overflow, 1 good step the value is 1024, and should be 512"},
         changes={
             "class MixedPrecision:": """
@@ -75,7 +75,7 @@ MUTANTS = [
     ),
     Mutant(
         name="divides_by_the_next_scale",
-        says="Tells the scale of the step before it divides by it.",
+        says="Reports the step to the scale before it divides by the scale.",
         fails={"any scale": "step 0: 43 parameters are others with a scale of 64 than with 256"},
         changes={
             "gradient *= share / scale": "gradient *= share",
@@ -146,7 +146,7 @@ MUTANTS = [
     ),
     Mutant(
         name="goes_on_from_what_was_rounded",
-        says="Updates the copy in 16 bits, so that master forgets what these cannot show.",
+        says="Updates the 16-bit copy, so master loses what 16 bits cannot hold.",
         fails={
             "steps": "step 1: element",
             "shares": "is something in 16 bits after backward, the gradient, its sum or master?",
@@ -160,7 +160,7 @@ MUTANTS = [
     ),
     Mutant(
         name="grows_at_every_step_from_then_on",
-        says="Doubles the scale after every step, once the patience is over.",
+        says="Doubles the scale after every step, once the first interval is over.",
         fails={"scale": "after 4 good steps the value is 32, and should be 16"},
         changes={
             "class MixedPrecision:": """
@@ -219,7 +219,7 @@ MUTANTS = [
     ),
     Mutant(
         name="looks_for_infinities_only",
-        says="Takes what is no number for a good gradient: an infinite one and its opposite make one.",
+        says="Accepts NaN as a good gradient: the sum of an infinite one and its opposite is NaN.",
         fails={"skip": "step 3, the first and the last rank have one, of opposite signs: 31 parameters of rank 0"},
         changes={"finite = bool(np.isfinite(gradient).all())": "finite = not np.isinf(gradient).any()"},
     ),
@@ -256,7 +256,7 @@ MUTANTS = [
     ),
     Mutant(
         name="puts_zeros_for_what_is_infinite",
-        says="Makes zeros of what is not finite, and takes the step.",
+        says="Replaces non-finite values by zeros, and takes the step.",
         fails={"skip": "step 1, the last rank has an overflow: rank 0 moves"},
         changes={
             """
@@ -341,7 +341,7 @@ MUTANTS = [
     ),
     Mutant(
         name="tells_the_scale_good_steps_only",
-        says="Leaves out the step without a word to the scale, so that the next one overflows too.",
+        says="Skips the step without reporting it to the scale, so the next step overflows, too.",
         fails={"skip": "rank 0 calls observe 1 time in 2 steps: call it once for each step"},
         changes={
             """
@@ -379,7 +379,7 @@ MUTANTS = [
     ),
     Mutant(
         name="weighs_the_sum",
-        says="Weighs the sum with its own share, after the reduction.",
+        says="Multiplies the sum by its own share, after the reduction.",
         fails={"shares": "master moves by the sum, times this rank's share"},
         changes={
             "gradient *= share / scale": """

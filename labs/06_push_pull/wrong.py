@@ -84,7 +84,7 @@ MUTANTS = [
     ),
     Mutant(
         name="clock_before_the_range",
-        says="Has its own order of the numbers of a request, which no other server would understand.",
+        says="Sends the numbers of a request in an order that no other server would understand.",
         fails={"bytes": "a push of range 1 with clock 7 begins with [0, 7, 1], and should with [0, 1, 7]"},
         changes={
             "self.comm.send(np.array([kind, number, clock], dtype=np.int64), server)": """
@@ -95,7 +95,7 @@ MUTANTS = [
     ),
     Mutant(
         name="clocks_begin_at_one",
-        says="Takes clock 0 for one that it has had, since its memory of clocks begins with 0.",
+        says="Treats clock 0 as a duplicate, because its stored clocks begin with 0.",
         fails={
             "store": "parameters 0 to 4 became [0. 1. 2. 3. 4.]",
             "duplicates": "the first push of all, is not applied",
@@ -108,7 +108,7 @@ MUTANTS = [
     ),
     Mutant(
         name="compares_with_the_last_clock_only",
-        says="Takes for a duplicate only what has the very clock of the last push: an old one is applied again.",
+        says="Treats a push as a duplicate only if its clock equals the last one: an older push is applied again.",
         fails={"duplicates": "an old push, after a newer one, is applied, and must not be"},
         changes={
             "self.clocks = VectorClocks()": "self.last = {}",
@@ -124,7 +124,7 @@ MUTANTS = [
     ),
     Mutant(
         name="drops_the_remainder",
-        says="Cuts ranges of keys // ranges: the last keys belong to none.",
+        says="Cuts ranges of keys // ranges: the last keys belong to no range.",
         fails={"ranges": "is in no range, nor any after it"},
         changes={
             "return [range(part.start, part.stop) for part in keys.cut(number_of_keys, ranges)]": """
@@ -141,7 +141,7 @@ MUTANTS = [
     ),
     Mutant(
         name="goes_by_the_number_of_the_range",
-        says="Looks up the range's number on the ring, where its first key is meant.",
+        says="Looks up the range's number on the ring, instead of its first key.",
         fails={"moving": "your own ring has other servers for the first keys"},
         changes={
             """
@@ -153,7 +153,7 @@ MUTANTS = [
     ),
     Mutant(
         name="hash_of_this_process",
-        says="Uses Python's hash(), which for texts is another in every process.",
+        says="Uses Python's hash(), which for strings differs in every process.",
         fails={"same everywhere": "the ranks do not agree"},
         changes={
             "import numpy as np": """
@@ -177,7 +177,7 @@ def cut(number_of_keys: int, ranges: int) -> list[range]:
     ),
     Mutant(
         name="ignores_virtual_nodes",
-        says="Puts each server on the circle 64 times, however many virtual nodes are asked for.",
+        says="Puts each server on the circle 64 times, whatever the number of virtual nodes.",
         fails={"balance": "is virtual_nodes used?"},
         changes={
             "def cut(number_of_keys: int, ranges: int) -> list[range]:": """
@@ -269,7 +269,7 @@ def cut(number_of_keys: int, ranges: int) -> list[range]:
     ),
     Mutant(
         name="one_point_per_server",
-        says="Puts each server on the circle only once, however many virtual nodes are asked for.",
+        says="Puts each server on the circle only once, whatever the number of virtual nodes.",
         fails={"balance": "does each server stand at 64 places"},
         changes={
             "def cut(number_of_keys: int, ranges: int) -> list[range]:": """
@@ -285,13 +285,13 @@ def cut(number_of_keys: int, ranges: int) -> list[range]:
     ),
     Mutant(
         name="pull_is_no_copy",
-        says="Hands out its own array: what a worker has pulled goes on changing.",
+        says="Returns its own array: what a worker has pulled keeps changing.",
         fails={"store": "a pull is a copy"},
         changes={"return self.parts[number].copy()": "return self.parts[number]"},
     ),
     Mutant(
         name="pulls_every_range",
-        says="Pulls all ranges, whichever it is asked for: what was not asked for is overwritten, and travels.",
+        says="Pulls all ranges, not only the requested ones: the others are sent and overwritten, too.",
         fails={
             "acknowledged": "a pull of range 1, range(3, 6), changes the parameter of key 0",
             "bytes": "do only the ranges that are asked for travel?",
@@ -321,7 +321,7 @@ def cut(number_of_keys: int, ranges: int) -> list[range]:
     ),
     Mutant(
         name="remainder_to_the_last",
-        says="Gives the last range all keys that are left when keys are divided by ranges.",
+        says="Gives the last range the whole remainder of keys / ranges.",
         fails={"ranges": "the longest range has"},
         changes={
             "return [range(part.start, part.stop) for part in keys.cut(number_of_keys, ranges)]": """

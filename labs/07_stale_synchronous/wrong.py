@@ -41,7 +41,7 @@ class StaleSynchronous:
 MUTANTS = [
     Mutant(
         name="applies_everything_at_once",
-        says="Applies each gradient as it comes: a slower worker then reads some that are too new.",
+        says="Applies each gradient when it arrives: a slower worker then reads some that are too new.",
         fails={
             "reads": "that is to be held until worker",
             "staleness zero": "which mini-batch SGD has not applied yet",
@@ -92,7 +92,7 @@ MUTANTS = [
     ),
     Mutant(
         name="counts_what_has_only_begun",
-        says="Takes an iteration that the slowest has begun for one that it has completed.",
+        says="Counts an iteration as completed when the slowest worker has begun it.",
         fails={
             "bound": "ahead",
             "staleness zero": "may start iteration 1 before worker",
@@ -116,7 +116,7 @@ MUTANTS = [
     ),
     Mutant(
         name="discards_what_a_leaver_has_pushed",
-        says="Takes the held gradients of a worker that leaves away with it.",
+        says="Discards the held gradients of a worker that leaves.",
         fails={"leaving": "has never been applied", "real ranks": "is one lost"},
         changes={
             "del self.clocks[worker], self.begun[worker]": """
@@ -209,7 +209,7 @@ MUTANTS = [
     ),
     Mutant(
         name="releases_nothing_at_a_leave",
-        says="Forgets that with a worker may leave what the others gradients were held for.",
+        says="Forgets that held gradients can become due when a worker leaves.",
         fails={"leaving": "has never been applied"},
         changes={
             """
@@ -238,8 +238,8 @@ MUTANTS = [
     Mutant(
         name="waits_for_the_next_call_at_a_leave",
         says=(
-            "Answers a leave with nothing while others are there: what "
-            "it has made due waits for the next push or start."
+            "Applies nothing at a leave while other workers remain: what "
+            "has become due waits for the next push or start."
         ),
         fails={"leaving": "must be held no longer"},
         changes={

@@ -23,7 +23,7 @@ def computations(stage, stages, micro_batches):
 MUTANTS = [
     Mutant(
         name="backward_before_forward",
-        says="Begins each turn with the backward pass: at the last stage before there is anything to go back with.",
+        says="Begins each repetition with the backward pass: at the last stage before any forward pass.",
         fails=dict.fromkeys(
             ("order", "bubble", "few micro batches", "real ranks"),
             "micro-batch 0 backward before it has taken it forward",
@@ -41,7 +41,7 @@ MUTANTS = [
     ),
     Mutant(
         name="cools_down_backwards",
-        says="Takes the micro-batches that are left back in the opposite order.",
+        says="Runs the remaining backward passes in the opposite order.",
         fails={
             "bubble": "stage 0 ends with Backward(1) at 17, and could at 15",
             "few micro batches": "do the micro-batches go backward in the order",
@@ -74,7 +74,7 @@ MUTANTS = [
     ),
     Mutant(
         name="forgets_the_cool_down",
-        says="Ends with the last turn: what the warm-up had ahead never goes backward.",
+        says="Ends with the steady state: the warm-up's micro-batches never go backward.",
         fails={
             "complete": "stage 0 never takes micro-batch 1 backward",
             "order": "stage 0 never takes micro-batch 1 backward",
@@ -118,7 +118,7 @@ MUTANTS = [
     ),
     Mutant(
         name="one_at_a_time",
-        says="Takes each micro-batch forward and at once backward, so that one stage works and the others wait.",
+        says="Runs each micro-batch forward and at once backward, so one stage works and the others wait.",
         fails={
             "bubble": "the stages are idle for 50.0% of the total time",
             "few micro batches": "the last stage waits from 5 to 11 for Forward(1)",
@@ -139,7 +139,7 @@ MUTANTS = [
     Mutant(
         name="order_of_gpipe",
         says=(
-            "Takes all micro-batches forward first, as GPipe does: right, and as quick, but every stage holds them all."
+            "Runs all forward passes first, as GPipe does: right, and as fast, but every stage holds all micro-batches."
         ),
         fails={
             "memory": "with Forward(1) stage 0 holds 2 micro-batches",
@@ -170,7 +170,7 @@ MUTANTS = [
     ),
     Mutant(
         name="takes_the_newest_back",
-        says="Takes back what has just gone forward, instead of the oldest.",
+        says="Runs the backward pass of the newest micro-batch, instead of the oldest.",
         fails={
             "bubble": "stage 0 ends with Backward(0) at 11, and could at 9",
             "few micro batches": "stage 1 ends with Backward(0) at 12",
@@ -216,7 +216,7 @@ MUTANTS = [
     ),
     Mutant(
         name="updates_before_the_cool_down",
-        says="Updates at the end of the turns, before the cool-down has brought the last gradients.",
+        says="Updates after the steady state, before the cool-down has computed the last gradients.",
         fails={
             "one update": "stage 0 updates its parameters before Backward(1)",
             "few micro batches": "stage 0 updates its parameters before Backward(0)",
@@ -239,7 +239,7 @@ MUTANTS = [
     ),
     Mutant(
         name="warm_up_one_too_long",
-        says="Goes forward stages − stage times before the first turn, in which it goes forward once more.",
+        says="Warms up with stages − stage forward passes, one too many before the steady state.",
         fails={
             "memory": "where stages − stage = 1 will do: should Backward(0) not come first?",
             "few micro batches": "where stages − stage = 1 will do",
@@ -248,7 +248,7 @@ MUTANTS = [
     ),
     Mutant(
         name="warm_up_one_too_short",
-        says="Goes forward once too seldom before the first turn: the stages behind have to wait.",
+        says="Warms up with one forward pass too few: the stages behind have to wait.",
         fails={
             "bubble": "the last stage waits from 4 to 7 for Forward(1)",
             "few micro batches": "the last stage waits from 5 to 8 for Forward(1)",

@@ -66,7 +66,7 @@ MUTANTS = [
     ),
     Mutant(
         name="adds_up_the_columns",
-        says="Adds up what the ranks' columns come to, as after rows.",
+        says="Adds up the ranks' columns of y, as after rows.",
         fails={
             "column forward": "is a sum over the ranks: their columns are different columns of y",
             "uneven sizes": "the same length and type on both sides?",
@@ -129,7 +129,7 @@ MUTANTS = [
     ),
     Mutant(
         name="drops_the_remainder",
-        says="Gives every rank as many columns or rows, and leaves out what does not come out even.",
+        says="Gives every rank equally many columns or rows, and leaves out the remainder.",
         fails={
             "uneven sizes": (
                 "7 inputs, 10 outputs: ColumnLinear's weight on rank 0 has the shape (7, 2) where (7, 3) is right"
@@ -148,7 +148,7 @@ MUTANTS = [
     ),
     Mutant(
         name="forgets_the_sum",
-        says="Takes its own part of y for the whole.",
+        says="Returns its own part of y as the whole.",
         fails={
             "row forward": "is this rank's part alone",
             "uneven sizes": "is this rank's part alone",
@@ -160,7 +160,7 @@ MUTANTS = [
     ),
     Mutant(
         name="forgets_the_sum_on_the_way_back",
-        says="Hands back what its own columns contribute to the gradient of x, as if x had been used nowhere else.",
+        says="Returns its own columns' part of the gradient of x, as if x had been used nowhere else.",
         fails={
             "column backward": "add up what all contribute",
             "uneven sizes": "add up what all contribute",
@@ -224,7 +224,7 @@ MUTANTS = [
     ),
     Mutant(
         name="goes_back_with_the_first_batch",
-        says="Keeps the first batch, and goes backward with that for ever.",
+        says="Keeps the first batch, and uses it in every backward pass.",
         fails={"training": "step 1, layer 2: ColumnLinear's weight_gradient"},
         changes={
             """
@@ -238,7 +238,7 @@ MUTANTS = [
     ),
     Mutant(
         name="keeps_a_view",
-        says="Takes a view of its columns or rows: the whole matrix stays in memory with it.",
+        says="Keeps a view of its columns or rows, and with it the whole matrix in memory.",
         fails={"parts": "ColumnLinear's weight is a view of A"},
         changes={
             "weight[:, own].copy(), bias[own].copy()": "weight[:, own], bias[own]",
@@ -247,7 +247,7 @@ MUTANTS = [
     ),
     Mutant(
         name="keeps_the_bias_it_was_given",
-        says="Does not copy the row layer's bias: the training moves the array that it was given.",
+        says="Does not copy the row layer's bias: training changes the caller's array.",
         fails={"parts": "RowLinear's bias is the array that it was given"},
         changes={"bias.copy(), comm": "bias, comm"},
     ),
@@ -294,7 +294,7 @@ MUTANTS = [
     ),
     Mutant(
         name="sample_by_sample",
-        says="Sums up each sample by itself: the right bytes, in many more messages.",
+        says="Sums each sample in a separate message: the right bytes, in many more messages.",
         fails={"messages": "sent 36 messages; one all-reduce, of the whole batch together, sends 6"},
         changes={
             "total = part.flatten()": """
@@ -317,7 +317,7 @@ MUTANTS = [
     ),
     Mutant(
         name="turns_the_matrix_once",
-        says="Turns its matrix once, when the layer is made, and goes backward with that for ever.",
+        says="Transposes its matrix once, when the layer is made, and uses that in every backward pass.",
         fails={"training": "does each pass use weight and bias as they are now"},
         changes={
             "self.weight, self.bias, self.comm = weight[:, own].copy(), bias[own].copy(), comm": """

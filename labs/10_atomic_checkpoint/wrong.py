@@ -41,7 +41,7 @@ def load(disk):
 MUTANTS = [
     Mutant(
         name="adds_up_the_bytes",
-        says="The checksum is the sum of all bytes, which does not see that two have changed places.",
+        says="The checksum is the sum of all bytes, which does not detect that two are swapped.",
         fails={"flipped bytes": "exchanged: load returns the payload of step 10 as that of step 2560"},
         changes={
             "import hashlib": "",
@@ -55,7 +55,7 @@ MUTANTS = [
     ),
     Mutant(
         name="alternates_after_damage",
-        says="Goes by the step in a file that it does not check, and so overwrites the one that is whole.",
+        says="Trusts the step in a damaged file, and so overwrites the intact one.",
         fails={"good slot": "a bit flipped in byte 32 of 'slot-0'; step 30 was saved; then"},
         changes={
             "def save(disk, step, payload):": """
@@ -73,7 +73,7 @@ MUTANTS = [
     ),
     Mutant(
         name="checksum_without_the_step",
-        says="The checksum is that of the payload alone: a flipped bit in the step is believed.",
+        says="The checksum covers only the payload: a flipped bit in the step is not detected.",
         fails={
             "flipped bytes": "a bit flipped in byte 32 of 'slot-0': load returns the payload of step 10 as that",
             "good slot": "returns the payload of step 10 as that of step",
@@ -90,7 +90,7 @@ MUTANTS = [
     ),
     Mutant(
         name="expects_a_whole_header",
-        says="Takes it for granted that a file is long enough to hold what stands at its beginning.",
+        says="Assumes that a file is long enough for its header.",
         fails={
             "truncated": "only 0 of the 36 bytes of 'slot-0' left: error: unpack requires a buffer of 12",
             "good slot": "only 0 bytes of 'slot-0' left: error: unpack",
@@ -120,7 +120,7 @@ MUTANTS = [
     ),
     Mutant(
         name="hash_of_this_process",
-        says="The checksum is hash(), which is another one in every process.",
+        says="The checksum is hash(), which differs in every process.",
         fails={"another process": "load returns None, but another process, rank 0, has saved step 30"},
         changes={
             "import hashlib": "",
@@ -159,7 +159,7 @@ MUTANTS = [
     ),
     Mutant(
         name="keeps_the_two_highest_steps",
-        says="Keeps the two files with the highest steps in their names, whether they are whole or not.",
+        says="Keeps the two files with the highest steps in their names, whether they are intact or not.",
         fails={"good slot": "of 'step-15': load returns None, but step 10 was whole"},
         changes={
             'SLOTS = ("slot-0", "slot-1")': "",
@@ -219,7 +219,7 @@ MUTANTS = [
     ),
     Mutant(
         name="loads_slot_0",
-        says="Loads slot 0 if it is whole, and the other only if it is not.",
+        says="Loads slot 0 if it is intact, even when the other is newer.",
         fails={
             "load": "load returns step 10, but step 20 has just been saved",
             "crash": "load returns step 10, but step 20 had been saved",
@@ -235,7 +235,7 @@ MUTANTS = [
     ),
     Mutant(
         name="no_checksum",
-        says="Believes whatever is in a file that is long enough.",
+        says="Accepts any content of a file that is long enough.",
         fails={
             "flipped bytes": "a bit flipped in byte 0 of 'slot-0': load returns the payload of step 10 as that of step",
             "truncated": "with a payload that has never been saved",
@@ -263,7 +263,7 @@ MUTANTS = [
     ),
     Mutant(
         name="no_payload_is_no_checkpoint",
-        says="Takes an empty payload for no checkpoint.",
+        says="Treats an empty payload as no checkpoint.",
         fails={"load": "(7, b'') has been saved, and load returns None"},
         changes={
             "return max(filter(None, (unpacked(disk, name) for name in SLOTS)), default=None)": """
@@ -274,7 +274,7 @@ MUTANTS = [
     ),
     Mutant(
         name="no_sync_before_the_rename",
-        says="Renames a file that is not on the disk yet: the name may be there, and behind it nothing.",
+        says="Renames a file that is not on the disk yet: the name may be there without its content.",
         fails={
             "durable": "had returned, with 0 of the 64 bytes of 'slot-0' on the disk: load returns None",
             "good slot": "with an older content of 'slot-1' on the disk: load returns step 20",
@@ -283,13 +283,13 @@ MUTANTS = [
     ),
     Mutant(
         name="no_sync_of_the_folder",
-        says="Brings the file's content to the disk, but not its new name.",
+        says="Syncs the file's content, but not its new name.",
         fails={"durable": "without rename('new', 'slot-0') on the disk: load returns None, but step 10"},
         changes={"disk.sync_folder()": ""},
     ),
     Mutant(
         name="one_slot",
-        says="Has one file, replaced as it should be: but if it is damaged there is no other.",
+        says="Has one file, correctly replaced: but if it is damaged there is no other.",
         fails={
             "flipped bytes": "only one is damaged",
             "truncated": "only one is damaged",
@@ -335,7 +335,7 @@ MUTANTS = [
     ),
     Mutant(
         name="raises_when_the_checksum_differs",
-        says="Takes a damaged file for an error, and does not look at the other.",
+        says="Treats a damaged file as an error, and does not read the other.",
         fails={
             "flipped bytes": "ValueError: slot-0 is damaged, at line",
             "truncated": "ValueError: slot-0 is damaged, at line",
@@ -394,7 +394,7 @@ MUTANTS = [
     ),
     Mutant(
         name="removes_before_the_folder_is_synced",
-        says="Removes the old one before the new name is on the disk: of the two, one may have happened.",
+        says="Removes the old file before the new name is on the disk: only the removal may have happened.",
         fails={
             "crash": "without rename('new', 'step-20') on the disk: load returns None",
             "flipped bytes": "only one is damaged",
@@ -443,7 +443,7 @@ MUTANTS = [
     ),
     Mutant(
         name="sorts_the_names",
-        says="Takes the last name for the newest, and step-9 comes after step-10.",
+        says="Loads the last name in alphabetical order, where step-9 comes after step-10.",
         fails={"load": "load returns step 9, but step 10 has just been saved", "good slot": "has it been overwritten?"},
         changes={
             'SLOTS = ("slot-0", "slot-1")': "",
@@ -465,7 +465,7 @@ MUTANTS = [
     ),
     Mutant(
         name="step_in_a_file_of_its_own",
-        says="Replaces first the payload and then the step: in between stands a checkpoint that never was.",
+        says="Replaces first the payload and then the step: in between they do not belong together.",
         fails={
             "crash": "load returns the payload of step 20 as that of step 10",
             "flipped bytes": "only one is damaged",

@@ -100,7 +100,7 @@ MUTANTS = [
     ),
     Mutant(
         name="counts_old_votes",
-        says="Counts votes that were meant for a candidacy of an older term.",
+        says="Counts votes for its candidacy in an older term.",
         fails={
             "one leader": "it leads in term 2 when votes of term 1 come",
             "duplicates": "begins to lead in term 6 with only the votes of 1 and 2: 2 of 4",
@@ -109,7 +109,7 @@ MUTANTS = [
     ),
     Mutant(
         name="draws_from_elsewhere",
-        says="Draws its patience from Python's own generator: no case can be repeated.",
+        says="Draws its time-out from Python's own generator: no case can be repeated.",
         fails={"heartbeats": "draw from rng alone"},
         changes={
             "from farandole.recovery.election.steps import Message, Timer": """
@@ -128,7 +128,7 @@ MUTANTS = [
     ),
     Mutant(
         name="follows_the_candidate",
-        says="Takes the one that it has voted for to be the leader.",
+        says="Treats the member that it has voted for as the leader.",
         fails={"heal": "by receive(request vote from 0, term 2), member 2 takes 0 for the leader of term 2: it is not"},
         changes={"self.voted_for = message.sender": "self.voted_for = self.leader = message.sender"},
     ),
@@ -144,7 +144,7 @@ MUTANTS = [
     ),
     Mutant(
         name="goes_back_to_an_old_term",
-        says="Adopts the term of every message, an older one too.",
+        says="Adopts the term of every message, also an older one.",
         fails={
             "one leader": "it leads in term 1 when votes of term 1 come",
             "heal": "by receive(heartbeat from 1, term 1), member 0 goes back from term 2 to 1",
@@ -176,7 +176,7 @@ MUTANTS = [
     ),
     Mutant(
         name="heartbeats_do_not_calm_it",
-        says="Does not wait anew when it has heard the leader.",
+        says="Does not restart its timer at a heartbeat.",
         fails={
             "heartbeats": "member 1 begins term 2, although 0 leads and lives: 0's last heartbeat came 1.1 s before",
             "heal": "know of no leader",
@@ -185,7 +185,7 @@ MUTANTS = [
     ),
     Mutant(
         name="higher_terms_of_candidates_only",
-        says="Adopts a higher term when it is asked for its vote, but not from a leader's heartbeat.",
+        says="Adopts a higher term from a request for its vote, but not from a leader's heartbeat.",
         fails={
             "one leader": "0 receives the heartbeat of 1, which leads in term 3: it votes for 2, which asks in term 2",
             "heal": "0 leads (term 2), 1 leads (term 1)",
@@ -204,7 +204,7 @@ MUTANTS = [
     ),
     Mutant(
         name="ignores_higher_terms",
-        says="Takes part in its own term only: a higher one is as foreign to it as an older one.",
+        says="Ignores messages of a higher term as well as of an older one.",
         fails={
             "agree": "0 knows of no leader (term 1), 1 knows of no leader (term 0)",
             "cost": "0 'vote' messages have been sent, where 1 would",
@@ -226,7 +226,7 @@ MUTANTS = [
     ),
     Mutant(
         name="keeps_its_vote",
-        says="Keeps its vote when the term is another: a member that has voted once never votes for another.",
+        says="Keeps its vote when the term changes: a member that has voted once never votes for another.",
         fails={
             "successor": "2 dies at 20 s, and at 170 s 5 and 11 know of no leader",
             "one leader": "no member has ever been elected",
@@ -266,7 +266,7 @@ MUTANTS = [
     ),
     Mutant(
         name="leads_with_the_votes_it_has",
-        says="Counts when its timer runs out, and leads if any member has voted for it: silence means death.",
+        says="Counts votes when its timer expires, and leads with any vote: it assumes that silent members are dead.",
         fails={
             "majority": "1 and 3 alone live: at 11.4 s member 1 begins to lead, with the votes of 1 and 3: 2 of 4",
             "one leader": "begins to lead in term 9 with only the votes of 1 and 3: 2 of 4",
@@ -288,7 +288,7 @@ MUTANTS = [
     ),
     Mutant(
         name="no_heartbeats",
-        says="Says once that it leads, and never again.",
+        says="Sends its heartbeats once, and never again.",
         fails={
             "heartbeats": "although 0 leads and lives: 0's last heartbeat came 11.9 s before",
             "heal": "at 250 s 0 follows 2 (term 17), 1 knows of no leader",
@@ -315,7 +315,7 @@ MUTANTS = [
     ),
     Mutant(
         name="old_messages_calm_it",
-        says="Waits anew with every message, even of a term that is over.",
+        says="Restarts its timer with every message, even of a term that is over.",
         fails={
             "heartbeats": "3 asks in term 0, which is over: it sets its timer anew",
             "heal": "knows of no leader",
@@ -332,7 +332,7 @@ MUTANTS = [
     ),
     Mutant(
         name="patience_drawn_once",
-        says="Draws its patience once and for all: two that are equally patient stay so.",
+        says="Draws its time-out only once: two members with equal time-outs keep them.",
         fails={
             "split votes": (
                 "0 asked for votes at 0.0, 18.3, 36.6, 54.9 … s, 1 asked for votes at 0.0, 18.3, 36.6, 55.0 … s"
@@ -345,7 +345,7 @@ MUTANTS = [
     ),
     Mutant(
         name="refusals_calm_it",
-        says="Waits anew with every request, though it gives no vote: candidates can keep it from ever standing.",
+        says="Restarts its timer with every request, also without a vote: candidates can keep it from ever standing.",
         fails={"heartbeats": "2 asks in the same term and gets no vote: it sets its timer anew"},
         changes={
             """
@@ -359,7 +359,7 @@ MUTANTS = [
     ),
     Mutant(
         name="skips_terms",
-        says="Goes on by two terms in each candidacy.",
+        says="Increases the term by two in each candidacy.",
         fails={"one leader": "the next one is 3"},
         changes={"self.enter(self.term + 1)": "self.enter(self.term + 2)"},
     ),
@@ -379,7 +379,7 @@ MUTANTS = [
     ),
     Mutant(
         name="tells_with_every_vote",
-        says="Says again that it leads with each vote beyond the majority.",
+        says="Sends heartbeats again with each vote beyond the majority.",
         fails={"cost": "4 'heartbeat' messages have been sent, where 2 would"},
         changes={
             "if self.leader is None and len(self.votes) >= self.majority:": "if len(self.votes) >= self.majority:"
@@ -400,7 +400,7 @@ MUTANTS = [
     ),
     Mutant(
         name="the_same_patience",
-        says="Waits equally long every time, as every other member does.",
+        says="Has the same time-out every time, as every other member.",
         fails={
             "successor": "5 and 11 know of no leader",
             "heal": "0, 1, 2 and 3 know of no leader",
@@ -423,7 +423,7 @@ MUTANTS = [
     ),
     Mutant(
         name="the_timer_always_starts",
-        says="Begins a new election whenever the timer runs out, though it leads itself.",
+        says="Begins a new election whenever the timer expires, although it is the leader.",
         fails={
             "agree": "0 knows of no leader (term 2), 1 follows 0 (term 1)",
             "heartbeats": "member 0 begins term 2, although it has led since 1.7 s itself",
@@ -446,7 +446,7 @@ MUTANTS = [
     ),
     Mutant(
         name="voters_do_not_wait",
-        says="Sets no timer when it gives its vote: if the candidate dies, no member misses it.",
+        says="Sets no timer when it gives its vote: if the candidate dies, no member detects it.",
         fails={
             "successor": "it has been voted for and does not lead yet; at 150 s 5 and 11 know of no leader (term 1)"
         },
@@ -458,7 +458,7 @@ MUTANTS = [
     ),
     Mutant(
         name="votes_calm_it",
-        says="As a candidate waits anew with every vote that comes.",
+        says="As a candidate restarts its timer with every vote.",
         fails={"heartbeats": "1 votes for it, and it has no majority yet: it sets its timer anew"},
         changes={
             """
@@ -492,7 +492,7 @@ MUTANTS = [
     ),
     Mutant(
         name="votes_in_an_old_term",
-        says="Votes in the term in which it is asked, though that is over.",
+        says="Votes in the term of the request, although that is over.",
         fails={"one leader": "sends Message('vote', 0, 2, 2), but is in term 3"},
         changes={
             "if message.term < self.term:": 'if message.term < self.term and message.kind != "request vote":',

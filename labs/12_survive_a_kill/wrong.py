@@ -80,7 +80,7 @@ MUTANTS = [
     ),
     Mutant(
         name="does_not_revoke",
-        says="Leaves those waiting that have not noticed the death.",
+        says="Does not interrupt the workers that have not detected the death.",
         fails={
             "recover": "deadlock: rank 0 is dead; rank 1 waits in agree; rank 2 waits in all_reduce",
             "a death": "deadlock: rank 0 is dead; rank 1 waits in agree; rank 2 waits in all_gather",
@@ -100,7 +100,7 @@ MUTANTS = [
     ),
     Mutant(
         name="draws_new_random_numbers",
-        says="Takes an interrupted step again with the random numbers that come next.",
+        says="Repeats an interrupted step with the next random numbers.",
         fails={
             "random numbers": "rank 1 takes step 0 with other random numbers than before: those of step 1",
             "one kill": "rank 0 takes step 0 with other random numbers than before: those of step 1",
@@ -117,7 +117,7 @@ MUTANTS = [
     ),
     Mutant(
         name="drops_the_dead_ones_samples",
-        says="Every worker keeps the part that it had at first, and none takes that of the dead.",
+        says="Every worker keeps its first part, and none takes over the dead worker's.",
         fails={
             "a death": "on step 0 rank 1 works, and no rank on its samples [0, 2, 4, 6, 8, 10]",
             "half a step": "on step 0 ranks 1 and 2 work, and no rank on its samples [0, 3, 6, 9]",
@@ -180,7 +180,7 @@ MUTANTS = [
     ),
     Mutant(
         name="goes_back_to_the_slowest",
-        says="Has every worker go on from the step of the slowest.",
+        says="Every worker continues from the step of the slowest.",
         fails={
             "half a step": "rank 1 has done step 0 and does it again: the rank with the most steps decides",
             "last step": "rank 1 has done step 3 and does it again: the rank with the most steps decides",
@@ -203,7 +203,7 @@ MUTANTS = [
     ),
     Mutant(
         name="goes_on_from_its_own_step",
-        says="Every worker goes on from its own step.",
+        says="Every worker continues from its own step.",
         fails={
             "half a step": "gradients of different steps are added up: rank 1 at step 1, rank 2 at step 0",
             "last step": "deadlock: rank 0 is dead; rank 1 waits in agree; rank 2 waits in all_reduce",
@@ -227,7 +227,7 @@ MUTANTS = [
     ),
     Mutant(
         name="keeps_the_gradient",
-        says="Takes an interrupted step again on top of the gradient that it has computed already.",
+        says="Repeats an interrupted step on top of the gradient that it has already computed.",
         fails={
             "a death": "rank 1 takes step 0 again with what the first attempt has left in its gradient",
             "half a step": "rank 1 takes step 0 again with what the first attempt has left in its gradient",
@@ -280,7 +280,7 @@ MUTANTS = [
     ),
     Mutant(
         name="ranks_of_the_first_communicator",
-        says="Takes its number in the first communicator for its rank in the new one.",
+        says="Uses its rank in the first communicator as its rank in the new one.",
         fails={
             "a death": "on step 0 rank 1 works, and no rank on its samples [0]",
             "half a step": "on step 0 ranks 1 and 2 work, and no rank on its samples [0]",
@@ -314,7 +314,7 @@ MUTANTS = [
     ),
     Mutant(
         name="recovers_only_once",
-        says="Is ready for one death: another while it catches up ends it.",
+        says="Handles one death: another one during the catch-up ends it.",
         fails={
             "second death": "the death is not survived: PeerLost: found rank 0 dead, in all_gather",
             "two kills": "the death is not survived: PeerLost: found rank 3 dead, in all_gather",

@@ -56,7 +56,7 @@ def compress_with_momentum(gradient, velocity, residual, momentum, k):
 MUTANTS = [
     Mutant(
         name="all_of_them_for_none",
-        says="Takes the last k of all in order of size, which for k = 0 are all.",
+        says="Uses sorted[-k:], which for k = 0 is everything.",
         fails={"largest": "0 of 5 entries: largest returns 5 places"},
         changes={
             'np.sort(np.argsort(-np.abs(vector), kind="stable")[:k])': """
@@ -104,7 +104,7 @@ MUTANTS = [
     ),
     Mutant(
         name="chooses_by_the_gradient",
-        says="Chooses by the new gradient alone, so that what is owed elsewhere has to wait.",
+        says="Selects by the new gradient alone, so large residuals elsewhere have to wait.",
         fails={"feedback": "of what is owed, gradient and residual together", "training": "away from where it"},
         changes={
             """
@@ -134,7 +134,7 @@ MUTANTS = [
     ),
     Mutant(
         name="forgets_the_rest",
-        says="Throws away what is not sent.",
+        says="Discards what is not sent.",
         fails={"feedback": "what is not sent now is to be kept in it", "training": "away from where it"},
         changes={
             """
@@ -151,7 +151,7 @@ MUTANTS = [
     ),
     Mutant(
         name="keeps_the_last_rest_only",
-        says="Keeps what this gradient has left, and forgets what was owed before.",
+        says="Keeps the rest of this gradient, and loses the residual from before.",
         fails={"feedback": "what was owed before is gone", "training": "away from where it"},
         changes={
             """
@@ -192,7 +192,7 @@ MUTANTS = [
     ),
     Mutant(
         name="keeps_what_was_sent_with_momentum",
-        says="Clears the velocity of what is sent, and owes it still.",
+        says="Clears the velocity of what is sent, but not its residual.",
         fails={"momentum": "what is owed is not the residual and the velocity together"},
         changes={
             """
@@ -203,7 +203,7 @@ MUTANTS = [
     ),
     Mutant(
         name="largest_values",
-        says="Takes the largest values, where large negative ones are as important.",
+        says="Selects the largest values, although large negative ones are as important.",
         fails={
             "largest": "the magnitude counts",
             "feedback": "is chosen, though",
@@ -218,7 +218,7 @@ MUTANTS = [
     ),
     Mutant(
         name="makes_a_new_residual",
-        says="Puts what is left into a new array.",
+        says="Puts the residual into a new array.",
         fails={"feedback": "not in a new array", "training": "away from where it"},
         changes={"residual += gradient": "residual = residual + gradient"},
     ),
@@ -257,7 +257,7 @@ MUTANTS = [
     ),
     Mutant(
         name="owes_the_gradient_alone",
-        says="Keeps a velocity, and owes the gradient without it.",
+        says="Keeps a velocity, but adds the plain gradient to the residual.",
         fails={"momentum": "not the residual and the velocity together"},
         changes={"residual += velocity": "residual += gradient"},
     ),
@@ -341,7 +341,7 @@ MUTANTS = [
     ),
     Mutant(
         name="sends_the_gradient_alone",
-        says="Sends the gradient at the places chosen, and not what was owed there.",
+        says="Sends the gradient at the selected places, without the residual there.",
         fails={"feedback": "the values sent are not what is owed there", "training": "away from where it"},
         changes={
             """
@@ -378,7 +378,7 @@ MUTANTS = [
     ),
     Mutant(
         name="the_last_one_counts",
-        says="Where several have sent an entry, takes that of the last one.",
+        says="Where several ranks have sent an entry, uses only the last one's.",
         fails={"sum": "does the last one take the place of the others", "training": "away from where it"},
         changes={"total[own_places] += own_values": "total[own_places] = own_values"},
     ),

@@ -84,7 +84,7 @@ MUTANTS = [
     ),
     Mutant(
         name="begins_again_too_late",
-        says="Goes on to a distance of as many ranks as there are, which leads back to itself.",
+        says="Continues up to the distance P, which leads back to itself.",
         fails={"one peer": "the distances begin again"},
         changes={
             "distances = [2**k for k in range(ranks) if 2**k < ranks] or [0]": """
@@ -117,13 +117,13 @@ MUTANTS = [
     ),
     Mutant(
         name="eigenvalue_itself",
-        says="Returns the eigenvalue and not what it lacks to 1.",
+        says="Returns the eigenvalue and not its distance from 1.",
         fails={"gap": "is the eigenvalue"},
         changes={"return 1 - moduli[-2] if len(moduli) > 1 else 1.0": "return moduli[-2] if len(moduli) > 1 else 0.0"},
     ),
     Mutant(
         name="all_to_all",
-        says="Exchanges with all ranks, and weighs most of what comes with 0.",
+        says="Exchanges with all ranks, and gives most vectors the weight 0.",
         fails={"messages": "which is no neighbour"},
         changes={
             """
@@ -140,7 +140,7 @@ MUTANTS = [
     ),
     Mutant(
         name="eigenvalues_as_they_come",
-        says="Takes the second of the eigenvalues in whatever order they come.",
+        says="Uses the second eigenvalue of an unsorted list.",
         fails={"gap": "the gap is"},
         changes={
             "moduli = sorted(abs(np.linalg.eigvalsh(weights)))": "moduli = abs(np.linalg.eigvals(weights))[::-1]",
@@ -163,7 +163,7 @@ MUTANTS = [
     ),
     Mutant(
         name="hears_whom_it_sends_to",
-        says="Listens to the rank that it sends to, which sends to another one.",
+        says="Receives from the rank that it sends to, which sends to another one.",
         fails={"one peer": "from which rank does one receive"},
         changes={
             "return (rank + distance) % ranks, (rank - distance) % ranks": """
@@ -173,7 +173,7 @@ MUTANTS = [
     ),
     Mutant(
         name="keeps_all_and_sends_more",
-        says="Keeps its values whole and gives parts away besides.",
+        says="Keeps all of its value and sends parts as well.",
         fails={"push-sum": "the sum of all values is another one"},
         changes={
             "new_values, new_weights = np.zeros_like(values), np.zeros_like(weights)": """
@@ -201,7 +201,7 @@ MUTANTS = [
     ),
     Mutant(
         name="keeps_nothing",
-        says="Gives all away to the ranks that receive from it.",
+        says="Sends everything to its receivers and keeps nothing.",
         fails={"push-sum": "that it keeps for itself"},
         changes={
             """
@@ -237,19 +237,19 @@ MUTANTS = [
     ),
     Mutant(
         name="no_gap_of_one_rank",
-        says="Looks for a second eigenvalue where there is one rank, and one eigenvalue.",
+        says="Looks for a second eigenvalue with one rank, which has only one.",
         fails={"gap": "one rank alone: IndexError"},
         changes={"return 1 - moduli[-2] if len(moduli) > 1 else 1.0": "return 1 - moduli[-2]"},
     ),
     Mutant(
         name="nothing_on_the_diagonal",
-        says="Leaves out what a rank keeps for itself.",
+        says="Leaves out the weight of a rank's own vector.",
         fails={"weights": "it keeps for itself", "mix": "its own vector is missing", "step": "is mix right"},
         changes={"return weights + np.diag(1 - weights.sum(axis=1))": "return weights"},
     ),
     Mutant(
         name="own_degree_only",
-        says="Each rank takes the same from all: the rows sum to 1, and the columns do not.",
+        says="Each rank gives all its neighbours the same weight: the rows sum to 1, but not the columns.",
         fails={
             "weights": "Both ends of an edge need the same weight",
             "mix": "the mean of all has moved",
@@ -305,7 +305,7 @@ MUTANTS = [
     ),
     Mutant(
         name="signed_eigenvalue",
-        says="Takes the second largest eigenvalue, where −1 counts for as much as 1.",
+        says="Uses the second largest eigenvalue, although −1 counts as much as 1.",
         fails={"gap": "their moduli count"},
         changes={
             """
@@ -319,7 +319,7 @@ MUTANTS = [
     ),
     Mutant(
         name="steps_and_then_mixes",
-        says="Mixes what the step has led to.",
+        says="Mixes after the step.",
         fails={"step": "the step first and then the mixing"},
         changes={
             "move = rate * gradient(vector)": "vector -= rate * gradient(vector)",

@@ -77,7 +77,7 @@ def there_and_back(array, comm):
 MUTANTS = [
     Mutant(
         name="a_round_for_a_step",
-        says="Returns what a round of several steps takes.",
+        says="Returns the time of a whole round of several steps.",
         fails={"step": "the time of one is asked for", "real steps": "local, every 4 steps: a step took"},
         changes={"return (slowest(rounds, ranks) + ring) / every": "return slowest(rounds, ranks) + ring"},
     ),
@@ -93,13 +93,13 @@ MUTANTS = [
     ),
     Mutant(
         name="bandwidth_for_beta",
-        says="Returns bytes per second where seconds per byte are asked for.",
+        says="Returns bytes per second instead of seconds per byte.",
         fails={"fit": "not bytes per second", "measure": "not bytes per second", "real steps": "too long"},
         changes={"return float(alpha), float(beta)": "return float(alpha), float(1 / beta) if beta else 0.0"},
     ),
     Mutant(
         name="cuts_off_below_zero",
-        says="Puts 0 where the line would begin below it, and leaves the slope as it was.",
+        says="Replaces a negative α by 0, and leaves the slope as it was.",
         fails={"fit": "fitted again without it"},
         changes={
             "for kept in ([0, 1], [0], [1]):": "for kept in ([0, 1],):",
@@ -111,7 +111,7 @@ MUTANTS = [
     ),
     Mutant(
         name="every_for_all_ways",
-        says="Puts so many steps together in every way, where in all but one the slowest is waited for at each step.",
+        says="Groups steps into rounds for every method, although only one method waits once a round.",
         fails={"step": "`every` is of the way local"},
         changes={
             'ring = all_reduce_seconds("ring", ranks, nbytes, alpha, beta)': """
@@ -133,7 +133,7 @@ MUTANTS = [
     ),
     Mutant(
         name="half_of_the_ring",
-        says="Goes round the ring once: what is complete never comes back.",
+        says="Goes round the ring once: the finished chunks never come back.",
         fails={"all reduce": "has still to come back", "step": "too short", "real steps": "synchronous: a step took"},
         changes={
             "return 2 * (ranks - 1) * (alpha + nbytes / ranks * beta)": """
@@ -143,7 +143,7 @@ MUTANTS = [
     ),
     Mutant(
         name="larger_of_the_means",
-        says="Takes the larger of two means for the mean of the larger.",
+        says="Returns the larger of two means instead of the mean of the larger.",
         fails={"step": "the larger of the two means"},
         changes={
             "return slowest([max(each, ring) for each in samples], ranks)": """
@@ -153,7 +153,7 @@ MUTANTS = [
     ),
     Mutant(
         name="largest_of_all",
-        says="Takes the largest of all samples for the slowest.",
+        says="Returns the largest of all samples as the slowest.",
         fails={"slowest": "not every step has one so slow", "step": "too long", "real steps": "too long"},
         changes={
             """
@@ -178,7 +178,7 @@ MUTANTS = [
     ),
     Mutant(
         name="mean_of_the_samples",
-        says="Takes the mean for the slowest.",
+        says="Returns the mean as the slowest.",
         fails={"slowest": "that is the mean", "step": "the slowest is waited for", "real steps": "too short"},
         changes={
             """
@@ -215,7 +215,7 @@ MUTANTS = [
     ),
     Mutant(
         name="one_after_the_other",
-        says="Has an overlapped step's two parts follow each other.",
+        says="Adds the two parts of an overlapped step.",
         fails={"step": "they go on beside one another"},
         changes={
             "return slowest([max(each, ring) for each in samples], ranks)": """
@@ -225,7 +225,7 @@ MUTANTS = [
     ),
     Mutant(
         name="powers_of_two_only",
-        says="Doubles as if there were no ranks beyond the largest power of two.",
+        says="Ignores the ranks beyond the largest power of two.",
         fails={"all reduce": "their vectors come first"},
         changes={
             """
@@ -236,7 +236,7 @@ MUTANTS = [
     ),
     Mutant(
         name="pushes_and_never_pulls",
-        says="Counts what is pushed to the server, and not what is pulled.",
+        says="Counts what is pushed to the server, but not what is pulled.",
         fails={"step": "has also to be pulled", "real steps": "server: a step took"},
         changes={
             "return slowest(samples, ranks) + 2 * ranks * (alpha + nbytes * beta)": """
@@ -246,7 +246,7 @@ MUTANTS = [
     ),
     Mutant(
         name="rounds_from_everywhere",
-        says="Puts together steps that do not follow one another, so that a slow spell counts in several rounds.",
+        says="Groups steps that are not consecutive, so a slow period counts in several rounds.",
         fails={"step": "local, every 3 steps"},
         changes={
             "rounds = [sum(samples[k : k + every]) for k in range(0, len(samples) - every + 1, every)]": """
@@ -273,13 +273,13 @@ MUTANTS = [
     ),
     Mutant(
         name="uses_what_is_left_over",
-        says="Takes the steps that are left over at the end for a round, too.",
+        says="Counts the remaining steps at the end as a round, too.",
         fails={"step": "local, every 5 steps"},
         changes={"range(0, len(samples) - every + 1, every)": "range(0, len(samples), every)"},
     ),
     Mutant(
         name="waits_at_every_step",
-        says="Has the slowest waited for at every step, though the ranks meet once a round.",
+        says="Waits for the slowest at every step, although the ranks meet once a round.",
         fails={"step": "it is once a round", "real steps": "local, every 4 steps: a step took"},
         changes={
             """
@@ -290,7 +290,7 @@ MUTANTS = [
     ),
     Mutant(
         name="whole_round_trip",
-        says="Takes a round trip for one message.",
+        says="Counts a round trip as one message.",
         fails={"measure": "a round trip is two messages", "real steps": "too long"},
         changes={
             "times = [min(there_and_back(np.zeros(n // 8), comm) / 2 for _ in range(5)) for n in sizes]": """

@@ -136,7 +136,7 @@ MUTANTS = [
     ),
     Mutant(
         name="broadcasts_each_parameter",
-        says="Broadcasts every parameter and buffer in a message of its own.",
+        says="Broadcasts every parameter and buffer in a separate message.",
         fails={"share": "share calls broadcast 8 times: put everything into one array"},
         changes={
             """
@@ -172,7 +172,7 @@ MUTANTS = [
     ),
     Mutant(
         name="clips_each_parameter",
-        says="Bounds the norm of each parameter's gradient, where that of all together is bounded.",
+        says="Clips each parameter's gradient separately, instead of all together.",
         fails={"clip": "clipped for each parameter alone", "train": "is off by"},
         changes={
             "clip_grad_norm_(model.parameters(), max_norm)": """
@@ -184,7 +184,7 @@ MUTANTS = [
     ),
     Mutant(
         name="decides_alone_what_is_used",
-        says="Leaves the gradient None of what this rank has not used, whatever the others have.",
+        says="Leaves a gradient None if this rank has not used the parameter, although others have.",
         fails={
             "mean gradient": "the gradient on rank 2 is 0: is it added up over the ranks?",
             "branch": "rare.weight has no gradient on rank 1, and rank 0 has used it: all ranks have to move alike",
@@ -200,7 +200,7 @@ MUTANTS = [
     ),
     Mutant(
         name="drops_the_last_batch",
-        says="Leaves out the last batch of an epoch, since it is smaller than the others.",
+        says="Leaves out the last batch of an epoch, because it is smaller than the others.",
         fails={
             "batches": "rank 0 has 2 parts, where one process has 3 batches: the last, smaller batch counts, too",
             "train": "after 3 steps words.weight",
@@ -227,7 +227,7 @@ MUTANTS = [
     ),
     Mutant(
         name="every_batch_is_whole",
-        says="Says of every batch that it has as many rows as a whole one, also of the last.",
+        says="Gives every batch the number of rows of a full one, also the last.",
         fails={
             "batches": "batch 2 has 2 rows, and rank 0 says it has 3",
             "train": "is off by",
@@ -242,7 +242,7 @@ MUTANTS = [
     ),
     Mutant(
         name="forgets_the_buffers",
-        says="Shares the parameters, and leaves each rank the buffers that it has drawn.",
+        says="Shares the parameters, but leaves each rank its own random buffers.",
         fails={
             "share": "on rank 1 order and strength are not as on rank 0: buffers are not among the parameters",
             "train": "rank 1 begins with another order than rank 0 had",
@@ -252,7 +252,7 @@ MUTANTS = [
     ),
     Mutant(
         name="forgets_the_frozen",
-        says="Shares what is trained, and leaves each rank the frozen layer that it has drawn.",
+        says="Shares the trained parameters, but leaves each rank its own random frozen layer.",
         fails={
             "share": "on rank 1 frozen.weight is not as on rank 0: a frozen parameter has to be the same",
             "train": "rank 1 begins with another frozen.weight than rank 0 had",
@@ -281,7 +281,7 @@ MUTANTS = [
     ),
     Mutant(
         name="forgets_the_schedule",
-        says="Saves the model and the optimizer, and begins the schedule anew.",
+        says="Saves the model and the optimizer, but restarts the schedule.",
         fails={
             "kill": "after 5 steps the learning rate on rank 0 is",
             "unfinished save": "after 3 steps the learning rate on rank 0 is",
@@ -355,7 +355,7 @@ MUTANTS = [
     ),
     Mutant(
         name="reduces_each_parameter",
-        says="Sums each parameter's gradient up in a message of its own.",
+        says="Sums each parameter's gradient in a separate message.",
         fails={"one message": "rank 0 calls all_reduce 6 times: put everything into one vector"},
         changes={
             "comm.all_reduce(vector.numpy())": """
@@ -367,7 +367,7 @@ MUTANTS = [
     ),
     Mutant(
         name="remainder_to_the_last_rank",
-        says="Leaves to the last rank all rows of a batch that are left over.",
+        says="Gives all remaining rows of a batch to the last rank.",
         fails={"batches": "the ranks' parts of batch 2 have [0, 0, 2] rows"},
         changes={
             "return [Part(rows[rank::size], len(rows)) for rows in batches]": """
@@ -381,7 +381,7 @@ MUTANTS = [
     ),
     Mutant(
         name="saves_after_every_step",
-        says="Saves after each step, however many are asked for.",
+        says="Saves after each step, whatever the interval.",
         fails={"unfinished save": "continues after 3 steps, and should after 2"},
         changes={"if comm.rank == 0 and (step + 1) % every == 0:": "if comm.rank == 0:"},
     ),
@@ -427,7 +427,7 @@ MUTANTS = [
     ),
     Mutant(
         name="shares_32_bits",
-        says="Broadcasts everything as float32, of which the model has 64 bits.",
+        says="Broadcasts everything as float32, although the model has float64.",
         fails={"share": "512 bytes are broadcast, where the model has 1,024"},
         changes={"each.flatten().double()": "each.flatten().float()"},
         ranks=3,

@@ -7,7 +7,7 @@ from farandole_tools.lab.mutants import Mutant
 MUTANTS = [
     Mutant(
         name="adds_in_place",
-        says="Adds what arrives to the vector that it was given.",
+        says="Adds what arrives to the caller's vector.",
         fails={"reduce-scatter": "changes the vector that it was given"},
         changes={"np.split(vector.copy(), comm.size)": "np.split(vector, comm.size)"},
     ),
@@ -76,7 +76,7 @@ MUTANTS = [
     ),
     Mutant(
         name="keeps_what_it_gathers",
-        says="Keeps all parameters as they were gathered last.",
+        says="Keeps all parameters after the last gather.",
         fails={"state": "the largest is .whole with 160"},
         changes={
             "return all_gather(self.part, self.comm)": """
@@ -87,7 +87,7 @@ MUTANTS = [
     ),
     Mutant(
         name="leaves_the_parts_alone",
-        says="Binds the name to a new array in place of changing the one in the list.",
+        says="Binds the name to a new array instead of changing the one in the list.",
         fails={
             "step": "in place",
         },
@@ -95,13 +95,13 @@ MUTANTS = [
     ),
     Mutant(
         name="moves_along_its_own_gradient",
-        says="Takes a part of this rank's gradient, and adds nothing of the other ranks'.",
+        says="Uses its part of this rank's gradient, without the other ranks'.",
         fails={"reduce-scatter": "nothing has been added", "optimizer": "is right", "step": "is right"},
         changes={"parts[(comm.rank - step - 1) % comm.size] += arriving": "pass"},
     ),
     Mutant(
         name="passes_the_error_back_by_new_weights",
-        says="Moves the weights first, and passes the error back by what they are then.",
+        says="Updates the weights first, and passes the error back with the new ones.",
         fails={"step": "by the weights before", "memory": "layers of 12"},
         changes={
             """
@@ -154,7 +154,7 @@ MUTANTS = [
     ),
     Mutant(
         name="weighs_the_new_gradient",
-        says="Takes a moving mean of the gradients for the velocity, so that the new one counts for less.",
+        says="Uses a moving mean of the gradients as the velocity, so the new one counts less.",
         fails={"optimizer": "after step 0, the parameters on rank 0"},
         changes={
             "self.velocity = self.momentum * self.velocity + own": """

@@ -17,7 +17,7 @@ MUTANTS = [
     ),
     Mutant(
         name="as_many_keys_as_queries",
-        says="Takes the block of scores to be square.",
+        says="Assumes that the block of scores is square.",
         fails={"block": "IndexError"},
         changes={
             "scores[np.arange(len(key)) > np.arange(len(query))[:, None] + ahead] = -np.inf": """
@@ -125,7 +125,7 @@ MUTANTS = [
     ),
     Mutant(
         name="looks_ahead",
-        says="Forgets that a block comes from other positions, and lets every query see all of it.",
+        says="Ignores a block's positions, and lets every query see all of it.",
         fails={"attention": "each with its own positions"},
         changes={"ahead = (comm.rank - owner) * len(query)": "ahead = len(query)"},
     ),
@@ -206,7 +206,7 @@ MUTANTS = [
     ),
     Mutant(
         name="takes_the_mean",
-        says="Takes the mean of two blocks' answers, however much weight each has.",
+        says="Takes the plain mean of two blocks' answers, whatever their weights.",
         fails={"join": "is the mean of the two", "attention": "is right"},
         changes={
             "return share[:, None] * answer + other_share[:, None] * other_answer, joined": """

@@ -19,7 +19,7 @@ MUTANTS = [
     ),
     Mutant(
         name="adds_the_token",
-        says="Gives a dropped token back as its own answer, which the residual connection then adds a second time.",
+        says="Returns a dropped token as its own answer, which the residual connection then adds a second time.",
         fails={"capacity": "is x where a token is dropped"},
         changes={"y = np.zeros_like(x)": "y = x.copy()"},
     ),
@@ -81,13 +81,13 @@ MUTANTS = [
     ),
     Mutant(
         name="counts_from_zero",
-        says="Takes the number of tokens before a token for that up to it, so that one more is accepted.",
+        says="Counts the tokens before a token, not up to it, so one more is accepted.",
         fails={"accept": "one token too many", "capacity": "has more bytes", "experts": "has more bytes"},
         changes={"[np.arange(len(choice)), choice] <= capacity": "[np.arange(len(choice)), choice] - 1 <= capacity"},
     ),
     Mutant(
         name="forgets_the_lower_ranks",
-        says="Gives each rank a capacity of its own.",
+        says="Gives each rank a separate capacity.",
         fails={"capacity": "of *each rank*", "experts": "it computes with those that it accepts"},
         changes={"before = counts.cumsum(axis=0) - counts": "before = np.zeros_like(counts)"},
     ),
@@ -99,7 +99,7 @@ MUTANTS = [
     ),
     Mutant(
         name="has_the_wrong_neighbour",
-        says="Puts each block where the one belongs that has come from the other side.",
+        says="Puts each block in the place of the block from the other side.",
         fails={
             "all to all": "comes from another rank",
             "bytes": "the message from rank",
@@ -114,7 +114,7 @@ MUTANTS = [
     ),
     Mutant(
         name="ignores_the_capacity",
-        says="Accepts whatever comes.",
+        says="Accepts all tokens.",
         fails={"capacity": "is that without a capacity", "experts": "it computes with those that it accepts"},
         changes={
             "accepted = np.flatnonzero(accept(choice, before[comm.rank], capacity))": """
@@ -229,7 +229,7 @@ MUTANTS = [
     ),
     Mutant(
         name="sends_tokens_to_all",
-        says="Sends every token to every rank, where the experts take those that are theirs.",
+        says="Sends every token to every rank, where each expert selects its own.",
         fails={"bytes": "and to no other"},
         changes={
             """
