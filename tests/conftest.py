@@ -1,4 +1,4 @@
-"""What holds for every test: nothing is left running, in CI nothing is skipped, and who judges times is alone."""
+"""Rules for every test: no process is left, CI skips nothing, and a test that judges times runs alone."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ WITHOUT_RANKS = (Path("tests/unit"), Path("tests/pages"))  # folders whose tests
 WITH_ALONE = ("labs", "parallel")  # the folders that the Makefile searches for tests that are to be alone
 REQUIRE_ALL = os.environ.get("FARANDOLE_REQUIRE") == "all"
 
-# The same examples every time, so that a change fails by its own fault; make soak looks for more, and new ones.
+# The same examples every time, so that only a change of the code can fail; make soak looks for more and new ones.
 SOAK = "FARANDOLE_SOAK" in os.environ
 settings.register_profile("farandole", derandomize=not SOAK, max_examples=400 if SOAK else 40, deadline=None)
 settings.load_profile("farandole")
@@ -52,11 +52,11 @@ def thinned_out(items: Sequence[pytest.Item]) -> Iterator[pytest.Item]:
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
-    """Under pytest-xdist several tests run at a time, but for those that are to be alone."""
+    """Let several tests run at a time under pytest-xdist, but a test marked alone by itself."""
     folder = item.config.rootpath / ".pytest_cache"
     folder.mkdir(exist_ok=True)
     with (folder / "gate").open("w") as gate, (folder / "room").open("w") as room:
-        fcntl.flock(gate, fcntl.LOCK_EX)  # nobody comes in while somebody waits to be alone
+        fcntl.flock(gate, fcntl.LOCK_EX)  # no test begins while another waits to run alone
         fcntl.flock(room, fcntl.LOCK_EX if "alone" in item.keywords else fcntl.LOCK_SH)
         fcntl.flock(gate, fcntl.LOCK_UN)
         return (yield)
@@ -87,7 +87,7 @@ def pytest_sessionstart(session: pytest.Session) -> None:
 
 @pytest.fixture(autouse=True, scope="session")
 def session() -> Iterator[str]:
-    """Marks every process that comes out of this test session; at its end none is left. The fork server is unmarked."""
+    """Mark every process of this test session, and check at its end that none is left. The fork server is unmarked."""
     number = uuid.uuid4().hex
     os.environ[SESSION] = number
     yield number
@@ -99,7 +99,7 @@ def session() -> Iterator[str]:
 
 @pytest.fixture(autouse=True)
 def no_rank_left(session: str, request: pytest.FixtureRequest) -> Iterator[None]:
-    """After a test, no process that a launch has started is left."""
+    """Check after a test that no process of a launch is left."""
     yield
     if not set(WITHOUT_RANKS).isdisjoint(Path(request.node.nodeid.partition("::")[0]).parents):
         return

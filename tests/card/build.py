@@ -24,7 +24,7 @@ FLAGS = ("-shared", "-fPIC", "-std=c++20", "-O1", "-w")
 
 
 class CannotBuild(Exception):
-    """The card cannot be built here; the text says why, and what mends it."""
+    """The card cannot be built here; the text says why, and how to fix it."""
 
 
 def folder() -> Path:

@@ -16,7 +16,7 @@ NAME = "card"
 
 
 class Counts(ctypes.Structure):
-    """What this process has done so far, as `card::Counts`."""
+    """The counts of this process so far, as `card::Counts`."""
 
     _fields_ = [
         (name, ctypes.c_long)

@@ -1,4 +1,4 @@
-"""What the tests of the labs share."""
+"""Helpers that the tests of the labs share."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from farandole_tools.lab.grading import Grade, Result
 from farandole_tools.lab.labs import Lab
 
 FOLDERS = labs.folders()
-LIMIT_S = 120.0  # of a check that ends by itself: the usual limit is for a machine that does nothing else
+LIMIT_S = 120.0  # of a check that ends without a kill: the usual limit is for an idle machine
 
 
 def on(lab: Lab, *ranks: int, checks: Collection[str] | None = None) -> Lab:
-    """The lab with all its checks (or some) on these numbers of ranks alone: fewer launches."""
+    """Return the lab with all its checks (or some) on these numbers of ranks only: fewer launches."""
     chosen = [check for check in lab.checks if checks is None or check.name in checks]
     return replace(lab, checks=tuple(replace(check, ranks=ranks) for check in chosen))
 
 
 def module_at(path: Path) -> ModuleType:
-    """Our own file as a module; never use this for a submission that is meant to be judged."""
+    """Return our own file as a module; never use this for a submission that is to be judged."""
     spec = importlib.util.spec_from_file_location(path.stem, path)
     assert spec
     assert spec.loader

@@ -1,4 +1,4 @@
-"""Right answers as a learner would hand them in: files that import nothing of the project but what the lab gives."""
+"""Right answers as a learner would hand them in: files that import nothing of the project but the lab's own modules."""
 
 from __future__ import annotations
 

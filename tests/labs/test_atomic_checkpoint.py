@@ -1,4 +1,4 @@
-"""Lab 10: a right answer may be written in quite another way, and what is no answer is told in plain words."""
+"""Lab 10: a correct answer may be written differently, and an invalid one gets a plain message."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.labs.labs_for_tests import LIMIT_S, on
 
 LAB = labs.find("10")
 
-# No rename: the slot that is not needed is written over as it lies there. JSON, and a CRC.
+# No rename: the slot that is not needed is overwritten in place. JSON, and a CRC.
 IN_PLACE = """
 import base64, json, zlib
 
@@ -41,7 +41,7 @@ def load(disk):
     return max(slots(disk).values(), default=None)
 """
 
-# A file for every step; what is neither the new one nor the one before is removed, and nobody waits for that.
+# A file for every step; all but the new one and the one before are removed, without a sync.
 BY_STEP = """
 import hashlib
 
@@ -68,7 +68,7 @@ def load(disk):
     return max(whole(disk).items(), default=None)
 """
 
-# As the project does it: the data in one file, and in another, which comes last, the step and the checksums.
+# As in the project: the data in one file, and the step and the checksums in another, which is written last.
 TWO_FILES = """
 import hashlib, json
 

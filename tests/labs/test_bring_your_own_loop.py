@@ -1,4 +1,4 @@
-"""Lab 16: a right answer may look different, what is wrong is told in plain words, and the script has what it says."""
+"""Lab 16: a correct answer may look different, an error gets a plain message, and the script does what it says."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ LAB = labs.find("16")
 KILLS = ("kill", "unfinished save")
 ON_SEVERAL = [check.name for check in LAB.checks if 3 in check.ranks]
 
-# Bytes are shared, rank 0 alone reads, the state is saved before a step, in two files by turns, and so on.
+# Bytes are shared, rank 0 alone reads, the state is saved before a step, in two files in turn, and so on.
 ANOTHER = """
 import io
 import math
@@ -132,7 +132,7 @@ def test_a_right_answer_need_not_look_like_ours(tmp_path: Path) -> None:
     assert [check.message for results in judged for check in results if not check.passed] == []
 
 
-# Of each: the function that is replaced, where `right` is the right one; the check; on how many ranks; the message.
+# For each: the function to replace, where `right` is the correct one; the check; the number of ranks; the message.
 NO_ANSWERS = [
     ("share", "share", 2, "def share(model, comm): pass", "on rank 1 nothing of the model is as on rank 0"),
     (
@@ -247,7 +247,7 @@ def test_what_is_no_answer_is_told(tmp_path: Path) -> None:
 
 
 def test_the_script_has_what_its_distribution_has_to_treat_with_care() -> None:
-    """Else a mistake would do no harm, and pass."""
+    """Otherwise a mistake would do no harm, and pass."""
     job = Job()
     used, norms = [], []
 

@@ -84,7 +84,7 @@ def folder(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def judged(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The names of the submissions that were judged; none is launched. Who is named `broken` ends the ranks' start."""
+    """Return the names of the judged submissions. None is launched; one named `broken` fails at its start."""
     names: list[str] = []
 
     def grade(lab: Lab, path: Path, *, name: str, **options: Any) -> Grade:

@@ -20,7 +20,7 @@ NAME = "01_sharding"
 
 @pytest.fixture
 def wrong(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A file that fails one check, of one point."""
+    """Write a file that fails one check, of one point."""
     return mutants.write(LAB, tmp_path_factory.mktemp("wrong"))["not_shuffled"]
 
 
@@ -180,7 +180,7 @@ def test_what_the_code_printed_cannot_command_the_terminal(tmp_path: Path) -> No
 
 
 def test_a_command_starts_no_mpi_of_its_own(tmp_path: Path) -> None:
-    """Else MPI's signal handlers would replace ours: a closed terminal did not end `lab check 12`."""
+    """Otherwise MPI's signal handlers would replace ours: a closed terminal did not end `lab check 12`."""
     program = (
         "import sys\n"
         "from farandole import cli\n"

@@ -1,4 +1,4 @@
-"""A right answer is right in a sandbox, too: each lab, as a learner would hand it in, apart from the checks."""
+"""A correct answer is correct in a sandbox, too: each lab as a learner would submit it, apart from the checks."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.labs import self_contained
 from tests.labs.labs_for_tests import FOLDERS, LIMIT_S, on
 from tests.labs.test_known_answers import RANKS, judges_times
 
-# First those whose objects go to and fro in the most ways: make test runs the first and every fifth.
+# First the labs whose objects cross the connection in the most ways: make test runs the first and every fifth.
 FIRST = ("04_overlapped_data_parallel", "17_zero", "09_tensor_parallel_linear")
 APART = [folder for folder in FOLDERS if labs.load(folder).apart]
 OTHERS = iter(folder for folder in APART if folder.name not in FIRST)

@@ -1,4 +1,4 @@
-"""The simulated disk of lab 10: what is on it after a crash is what was synced, and of the rest any part."""
+"""The simulated disk of lab 10: after a crash it has everything that was synced, and any part of the rest."""
 
 from __future__ import annotations
 

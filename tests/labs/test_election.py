@@ -1,4 +1,4 @@
-"""Lab 11: a right answer may be written in quite another way, and what is no answer is told in plain words."""
+"""Lab 11: a correct answer may be written differently, and an invalid one gets a plain message."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.labs.labs_for_tests import LIMIT_S, on
 
 LAB = labs.find("11")
 
-# Roles, generators, a ballot for every term; heartbeats more often, and some values of patience only.
+# Roles, generators, a ballot for every term; more frequent heartbeats, and only a few different time-outs.
 ROLES = """
 from farandole.recovery.election.steps import Message, Timer
 
@@ -59,7 +59,7 @@ class Member:
             yield Timer(10 + 9.9 * self.rng.random())
 """
 
-# One immutable state, a table instead of conditions; few heartbeats; who asks twice gets one vote only.
+# One immutable state, a table instead of conditions; few heartbeats; a repeated request gets only one vote.
 ONE_STATE = """
 from farandole.recovery.election.steps import Message, Timer
 

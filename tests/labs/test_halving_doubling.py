@@ -1,4 +1,4 @@
-"""Lab 3: a right answer may meet its partners in another order, and fold in another way."""
+"""Lab 3: a correct answer may exchange with its partners in another order, and fold in another way."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from tests.labs.labs_for_tests import LIMIT_S
 LAB = labs.find("3")
 AT_MOST = 5  # ranks: there all kinds of numbers are among them
 
-# The farthest partner first, sends and receives one after the other, and Rabenseifner's own folding: both of a pair
-# add up one half each, the one beyond hands its half over, and waits for the whole result.
+# The farthest partner first, separate sends and receives, and Rabenseifner's own folding: each of a pair adds up one
+# half, the extra rank sends its half to the other, and waits for the whole result.
 FARTHEST_FIRST = """
 import numpy as np
 

@@ -1,4 +1,4 @@
-"""Whatever a submission does, it is judged with a message that helps, and the grader goes on."""
+"""Whatever a submission does, it is judged with a helpful message, and the grader continues."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ from tests.labs.labs_for_tests import LIMIT_S, by_name, on
 PATIENCE_S = 120
 
 FUNCTION = "def ring_all_reduce_mean(gradient, comm):\n"
-SHORT_S = 2.0  # for what does not end by itself
+SHORT_S = 2.0  # for a submission that does not end
 AROUND = "(comm.rank + 1) % comm.size"
 RIGHT = mutants.original(labs.find("2"))
 BEGINNING = FUNCTION
 
 
 def judged(folder: Path, text: str | bytes, ranks: int = 2, limit_s: float = LIMIT_S) -> Result:
-    """What the check "mean" of lab 2 says on `ranks` ranks of a file with this text."""
+    """Return the message of lab 2's check "mean" on `ranks` ranks for a file with this text."""
     path = folder / "submission.py"
     path.write_bytes(text if isinstance(text, bytes) else text.encode())
     result = grade(on(labs.find("2"), ranks, checks=("mean",)), path, limit_s=limit_s)
@@ -56,7 +56,7 @@ def test_a_file_that_does_not_import(tmp_path: Path, text: str | bytes, message:
     assert message in result.message
 
 
-# What a function may do wrong without ending its process, and what its author is told; many in one launch.
+# Mistakes that do not end the process, and the message for each; many in one launch.
 MISTAKES = {
     "return 1 / 0": "ZeroDivisionError: division by zero, at line ",
     "raise SystemExit(0)": "the code ends the whole process (sys.exit or SystemExit), at line ",
@@ -86,7 +86,7 @@ def recursion():
 
 
 def test_a_function_that_raises(tmp_path: Path) -> None:
-    """Each mistake is made in a check of its own, of a lab with as many checks as there are mistakes."""
+    """Each mistake is made in a separate check of a lab with one check per mistake."""
     body = "".join(f"    if comm.current_case == {case!r}:\n        {case}\n" for case in MISTAKES)
     path = tmp_path / "submission.py"
     path.write_text(HELPERS + FUNCTION + "    right = (comm.rank + 1) % comm.size\n" + body)
@@ -154,7 +154,7 @@ def test_a_message_that_never_comes_is_a_deadlock(tmp_path: Path) -> None:
 
 
 def test_after_a_check_that_dies_the_others_still_run(tmp_path: Path) -> None:
-    """A submission that dies on the shortest vectors passes what has longer ones."""
+    """A submission that dies on the shortest vectors passes the checks with longer ones."""
     path = tmp_path / "submission.py"
     dies = "    import os\n    if len(gradient) == 1: os._exit(0)\n"
     path.write_text(RIGHT.replace(BEGINNING, BEGINNING + dies))
@@ -201,7 +201,7 @@ def test_when_the_grader_is_killed_its_ranks_end(tmp_path: Path) -> None:
 
 
 def is_guest(process: psutil.Process) -> bool:
-    """Whether a submission runs in it."""
+    """Return whether a submission runs in it."""
     return process.environ().get("USER") == "submission"
 
 

@@ -20,8 +20,8 @@ from farandole_tools.lab.labs import Lab
 from farandole_tools.lab.mutants import Mutant
 from tests.labs.labs_for_tests import FOLDERS, LIMIT_S, module_at, on
 
-# Each wrong answer is judged on one number of ranks: as few as the lab's checks and most mistakes need, since the
-# reference's full run shows the others. Some mistakes do no harm on so few.
+# Each wrong answer is judged on one number of ranks: the smallest that the lab's checks and most mistakes need,
+# because the reference's full run covers the others. Some mistakes do no harm on so few ranks.
 RANKS = {
     "01_sharding": 4,
     "02_ring_all_reduce": 4,
@@ -50,15 +50,15 @@ HARMLESS_ON_FEW = {
     "everybodys_in_its_own_order",
 }
 JUDGE_TIMES = {"15_predict_then_measure": {"measure", "real steps"}}  # these checks of these labs
-# The second of them takes up to six seconds of a wrong answer, which it does not believe at once. Where a mistake in
-# a prediction is also seen on paper, only make soak measures it.
+# The second of them takes up to six seconds for a wrong answer, because it measures again. Where a check without
+# ranks also finds a mistake in a prediction, only make soak measures it.
 SEEN_ON_PAPER = {"all reduce", "slowest", "step"}
 SOAK = "FARANDOLE_SOAK" in os.environ
-KNOW_HASH = {"06_push_pull", "10_atomic_checkpoint"}  # by a wrong answer that hash() of each process differs
+KNOW_HASH = {"06_push_pull", "10_atomic_checkpoint"}  # whose wrong answers need a hash() per process
 EVERY = 4  # `make test` judges every fourth wrong answer of a lab, make soak each
-TOGETHER = 12  # so many wrong answers share their launches
+TOGETHER = 12  # the number of wrong answers that share their launches
 
-# A right ring that looks different: to the left, and with separate sends and receives.
+# A correct ring that looks different: to the left, and with separate sends and receives.
 ANOTHER_RING = """
 import numpy as np
 
@@ -92,7 +92,7 @@ Item = TypeVar("Item")
 
 
 def fork_ranks(monkeypatch: pytest.MonkeyPatch) -> None:
-    """From here on ranks start in half the time, but share the seed of hash()."""
+    """Start ranks in half the time from here on; they share the seed of hash()."""
     monkeypatch.setattr(launch, "run_ranks", lambda *given, **named: run_ranks(*given, **named | {"with_torch": True}))
 
 
@@ -106,7 +106,7 @@ def judges_times(lab: Lab) -> set[str]:
 
 
 def is_timed(lab: Lab, mutant: Mutant) -> bool:
-    """Whether the wrong answer is held to the checks that judge times, and therefore has to be alone."""
+    """Return whether the wrong answer must fail a check that judges times, and so has to run alone."""
     return not judges_times(lab).isdisjoint(mutant.fails) and (SOAK or SEEN_ON_PAPER.isdisjoint(mutant.fails))
 
 
@@ -115,7 +115,7 @@ def ranks_for(lab: Lab, mutant: Mutant) -> int:
 
 
 def groups() -> list[object]:
-    """The wrong answers of each lab, in groups; those that are held to a check that judges times are alone."""
+    """Return the wrong answers of each lab, in groups; one that must fail a check of times is alone."""
     found = []
     for folder in FOLDERS:
         lab = labs.load(folder)
@@ -129,8 +129,8 @@ def groups() -> list[object]:
 
 
 def checks_of(lab: Lab, mutant: Mutant) -> list[str]:
-    """The names of the checks that a wrong answer is held to."""
-    # A mistake that takes another number of ranks is held only to what the lab itself checks on so many.
+    """Return the names of the checks that are run for a wrong answer."""
+    # A mistake that needs another number of ranks is run only with the lab's own checks on that number.
     names = [check.name for check in lab.checks if mutant.ranks is None or mutant.ranks in check.ranks]
     fails = set(mutant.fails)
     assert fails <= set(names), mutant.name
@@ -143,7 +143,7 @@ def checks_of(lab: Lab, mutant: Mutant) -> list[str]:
 
 
 def deviations(mutant: Mutant, results: Sequence[Result]) -> list[str]:
-    """What is not as the wrong answer says."""
+    """Return the differences from what the wrong answer declares."""
     found = []
     for result in results:
         told = f"{mutant.name}, {result.name}: {result.message}"
@@ -187,7 +187,7 @@ def test_the_reference_gets_full_marks_on_every_number_of_ranks(
 
 
 def test_what_the_wrong_answers_change_is_right(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Else a wrong answer could fail for a mistake that it does not name."""
+    """Otherwise a wrong answer could fail for a mistake that it does not name."""
     fork_ranks(monkeypatch)
     judged = []
     for folder in FOLDERS:
@@ -252,7 +252,7 @@ def test_a_wrong_answer_says_what_is_wrong_and_what_it_fails(folder: Path, tmp_p
 
 
 def test_every_check_is_failed_by_some_wrong_answer_that_passes_others() -> None:
-    """A check that no mistake sets off, or that only total failures set off, would be untested."""
+    """A check that no mistake fails, or only total failures fail, would be untested."""
     for folder in FOLDERS:
         lab = labs.load(folder)
         names = {check.name for check in lab.checks}

@@ -21,7 +21,7 @@ RANKS = 4  # of the cell that runs the learner's function
 
 
 def text_of(cell: Any) -> str:
-    """What a cell has printed, on a slow machine in several pieces, and which errors it shows."""
+    """Return what a cell has printed, on a slow machine in several pieces, and the errors that it shows."""
     return "".join(output.get("text") or output.get("evalue", "") for output in cell.outputs)
 
 
@@ -36,12 +36,12 @@ def test_a_learners_notebook(folder: Path, tmp_path: Path, monkeypatch: pytest.M
     lab = labs.load(folder)
     started = submissions.start(lab, tmp_path).folder
     shutil.copy(folder / "reference.py", started / lab.file)
-    monkeypatch.setenv("PATH", str(Path(sys.executable).parent), prepend=os.pathsep)  # as `make lab` has it
+    monkeypatch.setenv("PATH", str(Path(sys.executable).parent), prepend=os.pathsep)  # as in `make lab`
     committed = nbformat.read(started / submissions.NOTEBOOK, as_version=4)
     check = next(cell for cell in committed.cells if cell.source == f"!farandole lab check {lab.number}")
     assert YOURS in tags(check)
     run = nbformat.read(started / submissions.NOTEBOOK, as_version=4)
-    run.cells[committed.cells.index(check)].source = "!farandole lab list"  # the check has tests of its own
+    run.cells[committed.cells.index(check)].source = "!farandole lab list"  # other tests cover the check
     NotebookClient(run, timeout=120, kernel_name="python3", resources={"metadata": {"path": str(started)}}).execute()
 
     shown = [(cell, again) for cell, again in zip(committed.cells, run.cells, strict=True) if cell.cell_type == "code"]

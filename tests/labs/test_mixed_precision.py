@@ -1,4 +1,4 @@
-"""Lab 5: the network computes what it says, a right answer may look different, and misuse is told in plain words."""
+"""Lab 5: the network computes what it says, a correct answer may look different, and misuse gets a plain message."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class LossScale:
             self.value, self.left = self.value * 2 if finite else max(self.value / 2, 1), self.patience
 """
 
-# The scale is divided by after the sum, as torch does it, and what is no number is seen by what it is compared with.
+# Divides by the scale after the sum, as torch does, and detects NaN by a comparison with itself.
 ANOTHER = f"""
 import numpy as np
 {SCALE}
@@ -98,7 +98,7 @@ def test_parts_of_the_gradient_that_are_not_of_one_length_are_told(tmp_path: Pat
 
 
 def test_the_gradient_is_that_of_the_loss() -> None:
-    """Beside differences of the loss itself, in float64."""
+    """Compared with differences of the loss itself, in float64."""
     samples, small, network = [3, 1, 4], 1e-6, HalfNetwork(unit=0.5)
     values = start().astype(np.float64)
     losses = [[network.loss(values + sign * step, samples) for sign in (1, -1)] for step in small * np.eye(ELEMENTS)]
@@ -120,7 +120,7 @@ def test_the_first_parameters_are_held_by_float16_and_none_is_small() -> None:
 def test_everything_is_in_the_window_where_bits_are_compared(
     parts: Callable[[int, int], list[list[int]]], size: int
 ) -> None:
-    """Neither infinite nor with fewer digits: else the scale would change bits of a right answer."""
+    """Neither infinite nor with fewer digits: otherwise the scale would change bits of a correct answer."""
     for step in range(CHECK.STEPS):
         samples = parts(step, size)
         assert sorted(chain(*samples)) == list(range(step * CHECK.BATCH, (step + 1) * CHECK.BATCH))

@@ -1,4 +1,4 @@
-"""Mutants are applied as they say or not at all, and those that share a launch do not disturb each other."""
+"""Mutants are applied as declared or not at all, and mutants that share a launch do not affect each other."""
 
 from __future__ import annotations
 

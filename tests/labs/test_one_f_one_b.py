@@ -1,4 +1,4 @@
-"""Lab 8: a right answer may be written in quite another way, and what is no schedule is told in plain words."""
+"""Lab 8: a correct answer may be written differently, and an invalid schedule gets a plain message."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.labs.labs_for_tests import LIMIT_S, on
 LAB = labs.find("8")
 HEAD = "from farandole.model_parallel.steps import *\n\ndef computations(stage, stages, micro_batches):\n"
 
-# No warm-up, turns and cool-down: forward as long as there is room, otherwise backward. And a list, no generator.
+# Without three phases: forward as long as there is room, otherwise backward. And a list, no generator.
 BY_ROOM = """
     plan, forward, backward = [], 0, 0
     while backward < micro_batches:

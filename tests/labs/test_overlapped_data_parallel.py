@@ -1,4 +1,4 @@
-"""Lab 4: the network's gradients are right, a right answer may look different, and misuse is told in plain words."""
+"""Lab 4: the network's gradients are right, a correct answer may look different, and misuse gets a plain message."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ def cut(lengths, most):
     return buckets
 """
 
-# Lists in place of ranges, a set of what has come in place of counts, waits in reverse order, and a generator that
-# stands at the bucket that is next.
+# Lists in place of ranges, a set of the received gradients in place of counts, waits in reverse order, and a
+# generator that is paused at the next bucket.
 ANOTHER = f"""{CUT}
 class Overlapped:
     def __init__(self, network, comm, most, overlap=True):
@@ -125,7 +125,7 @@ def test_what_are_no_buckets(tmp_path: Path, answer: str, message: str) -> None:
 
 @pytest.mark.parametrize("route", [(2, 1, 0), (1, 2, 0), (2, 0), ()])
 def test_the_gradients_are_those_of_the_loss(route: tuple[int, ...]) -> None:
-    """Beside differences of the loss itself, computed here anew."""
+    """Compared with differences of the loss itself, which is computed here again."""
     samples, small = [3, 1, 4], 1e-6
     network = Network()
     network.route = route

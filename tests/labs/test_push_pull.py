@@ -1,4 +1,4 @@
-"""Lab 6: a right answer may be written in quite another way, and what is not there yet harms nothing else."""
+"""Lab 6: a correct answer may be written differently, and a missing part does not fail the others."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How waiting ranks and errors are told, without any launch."""
+"""Messages about waiting ranks and errors, without any launch."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ from farandole_tools.lab.contained import kit
 from farandole_tools.lab.grading import Result, grade, isolation
 from tests.labs.labs_for_tests import on
 
-# Each is the body of a function that is called on both ranks. It has worked if it returns something true.
+# Each is the body of a function that runs on both ranks. The trick has worked if it returns something true.
 TRICKS = {
     "loads the reference": "return open(REFERENCE).read()",
     "imports the reference": """
@@ -263,7 +263,7 @@ def test_a_link_is_not_followed(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("folder", labs.folders(), ids=lambda folder: folder.name)
 def test_a_kit_has_nothing_of_the_solution(folder: Path, tmp_path: Path) -> None:
-    """No module that the reference is taken from is among those that the submission gets."""
+    """No module of the reference is among those that the submission gets."""
     lab = labs.load(folder)
     taken = set(kit.imported((folder / "reference.py").read_text())) - set(kit.NAMES_ONLY)
     given = set(kit.given(lab)) if lab.apart else set()

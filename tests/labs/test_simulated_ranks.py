@@ -1,4 +1,4 @@
-"""The simulated ranks of lab 12: who notices a death, who gets a result, and what is whole whoever dies."""
+"""The simulated ranks of lab 12: which detect a death, which get a result, and what stays intact."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Program = Callable[[UlfmCommunicator], object]
 
 
 def run(program: Program, size: int, *deaths: Death, all_notice: bool = False) -> dict[int, Any]:
-    """What `program` returns on each rank, or the PeerLost that it raises; nothing for the dead."""
+    """Return what `program` returns on each rank, or the PeerLost that it raises; nothing for the dead."""
     found: dict[int, Any] = {}
 
     def one(comm: UlfmCommunicator) -> None:

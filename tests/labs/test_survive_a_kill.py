@@ -1,4 +1,4 @@
-"""Lab 12: a right answer may be written in quite another way, and what is no answer is told in plain words."""
+"""Lab 12: a correct answer may be written differently, and an invalid one gets a plain message."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.labs.labs_for_tests import LIMIT_S, on
 LAB = labs.find("12")
 ON_PAPER = tuple(check.name for check in LAB.checks if "kill" not in check.name)
 
-# Consecutive parts; the state is the sum of one worker's and nothing; the old random numbers are taken back at once.
+# Consecutive parts; the state is the sum of one worker's and nothing; the old random state is restored at once.
 SUMMED_STATE = """
 import copy
 import numpy as np
@@ -68,7 +68,7 @@ def train(comm, worker, steps):
         train(new, worker, steps)
 """
 
-# Nobody is ever ahead: an update is made only when all have agreed that all have the sum.
+# No worker is ever ahead: an update is made only when all have agreed that all have the sum.
 AGREED_STEPS = """
 from farandole_tools.lab.ulfm_communicator import PeerLost
 
@@ -97,7 +97,7 @@ def train(comm, worker, steps):
             worker.random.setstate(random)
 """
 
-# Right on paper, and under mpirun it never comes to an end.
+# Correct in the simulation, but under mpirun it never ends.
 SLEEPS_UNDER_MPI = """
 import time
 right = train
@@ -153,12 +153,12 @@ def test_what_is_no_answer_is_told(tmp_path: Path, body: str, check: str, messag
     path.write_text(f"{AGREED_STEPS}\nright = train\n\n\n{body}\n")
     run = next(each.run for each in LAB.checks if each.name == check)
     with pytest.raises(labs.Wrong) as wrong:
-        run(learner.load(path), Alone())  # on paper no launch is needed
+        run(learner.load(path), Alone())  # the simulation needs no launch
     assert message in learner.explain(wrong.value, path)
 
 
 class Alone:
-    """As much of a LabCommunicator as a check on paper needs."""
+    """The part of a LabCommunicator that a simulated check needs."""
 
     rank, size, current_case = 0, 1, ""
     case = LabCommunicator.case

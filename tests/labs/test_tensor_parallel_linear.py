@@ -10,7 +10,7 @@ from tests.labs.labs_for_tests import LIMIT_S, by_name, on
 
 LAB = labs.find("9")
 
-# The layers that the scenarios train with: autograd goes backward, and torch keeps the matrix turned.
+# The layers that the scenarios train with: autograd does the backward pass, and torch keeps the matrix transposed.
 THE_PROJECTS_OWN = """
 import torch
 from torch import nn
@@ -43,7 +43,7 @@ class RowLinear(InTorch):
     kind = linear.RowLinear
 """
 
-# Matrices turned, the bias added by one rank alone before the sum, and einsum instead of products.
+# Transposed matrices, the bias added by one rank before the sum, and einsum instead of products.
 ANOTHER = """
 class Turned:
     def gradients(self, gradient):
@@ -81,7 +81,7 @@ class RowLinear(Turned):
 
 
 def helpers() -> str:
-    """The top of the file as handed out, with its all-reduce."""
+    """Return the top of the distributed file, with its all-reduce."""
     handed_out = (LAB.folder / LAB.file).read_text()
     return handed_out[: handed_out.index("class ColumnLinear")]
 

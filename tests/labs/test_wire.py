@@ -20,7 +20,7 @@ EVERYTHING = Offer(everything=True)
 
 
 class Layer:
-    """What stands for a submission's object."""
+    """A proxy of a submission's object."""
 
     def __init__(self) -> None:
         self.weight = np.arange(6.0).reshape(2, 3)
@@ -58,7 +58,7 @@ class Layer:
 
 
 class Comm:
-    """What stands for an object of the checks."""
+    """A proxy of an object of the checks."""
 
     rank = 3
     secret = 1
@@ -257,7 +257,7 @@ def test_garbage_is_no_message() -> None:
 
 
 def test_a_change_of_an_array_that_nothing_holds_arrives(layer: Any) -> None:
-    """As `network.gradients[place] *= share` makes it: the array is fetched, changed and let go."""
+    """As in `network.gradients[place] *= share`: the array is fetched, changed and released."""
     layer.weight[0] *= 3
     assert layer.weight[0].tolist() == [0, 3, 6]
     layer.weight[1] += 1

@@ -1,4 +1,4 @@
-"""A module's program in a process forked from one that has already imported what executing a notebook takes.
+"""A module's program in a process forked from one that has already imported what a notebook needs.
 
     python -P forked_program.py MODULE [ARG ...]      does as python -m MODULE [ARG ...]
 
@@ -19,7 +19,7 @@ SERVER = "FARANDOLE_TEST_NOTEBOOKS"  # in the environment: the address of the fo
 PR_SET_PDEATHSIG = 1  # linux/prctl.h
 
 if __name__ == "__main__":
-    if sys.platform == "linux":  # a kernel looks whether its parent lives, but a fork's parent is the fork server
+    if sys.platform == "linux":  # a kernel checks that its parent is alive, but a fork's parent is the fork server
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     sys.argv = ["-m", "--without-mpi", "-m", *sys.argv[1:]]
     fork_client.run(server=os.environ[SERVER])

@@ -1,4 +1,4 @@
-"""Running nbval on a notebook in a process of its own, and what it found.
+"""Run nbval on a notebook in a separate process, and return its findings.
 
 pytest with nbval, and a kernel that imports IPython, matplotlib and torch, take 3 seconds of processor time before they
 do anything. Forked from a process that has imported all this, they take 0.4 (`forked_program`).
@@ -41,7 +41,7 @@ BACKEND = {"MPLBACKEND": "module://matplotlib_inline.backend_inline"}
 
 @dataclass(frozen=True)
 class Report:
-    """What nbval said: names of the cells that passed, of those that did not, and its whole output."""
+    """The result of nbval: names of the cells that passed, of those that did not, and its whole output."""
 
     passed: list[str]
     failed: list[str]

@@ -1,4 +1,4 @@
-"""A wrong number in a committed notebook turns the tests red: nbval is seen to fail."""
+"""A wrong number in a committed notebook makes the tests fail: here nbval does."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def altered(text: str) -> str:
 
 
 def written(folder: Path, *cells: str) -> Path:
-    """A notebook of these cells, which has been executed."""
+    """Return an executed notebook of these cells."""
     notebook = v4.new_notebook(cells=[v4.new_code_cell(cell) for cell in cells])
     for number, cell in enumerate(notebook.cells, 1):
         cell.execution_count = number
@@ -52,7 +52,7 @@ def copy(tmp_path: Path) -> Path:
 
 
 def test_the_unaltered_copy_passes(copy: Path) -> None:
-    """And prints the same in a kernel that starts as a user's does; all other tests fork theirs."""
+    """It also prints the same in a kernel that starts as a user's does; all other tests fork theirs."""
     assert not run_nbval(copy, forked=False).failed
 
 
@@ -85,7 +85,7 @@ def test_each_altered_output_is_found_and_no_other(copy: Path) -> None:
     ids=["a rank raises", "a wrong argument", "not Python"],
 )
 def test_a_broken_cell_under_mpi_fails_though_its_output_is_not_checked(tmp_path: Path, cell: str, says: str) -> None:
-    """`!mpirun` would print the traceback and go on as if nothing had happened."""
+    """`!mpirun` would print the traceback and continue."""
     report = run_nbval(written(tmp_path, "%load_ext farandole", cell))
 
     assert report.failed == ["Cell 1"]
@@ -93,7 +93,7 @@ def test_a_broken_cell_under_mpi_fails_though_its_output_is_not_checked(tmp_path
 
 
 def test_a_kernel_is_interrupted_and_ends_with_the_tests(tmp_path: Path) -> None:
-    """Though it is forked, and so no child of the pytest that has started it, nor in its process group."""
+    """Although it is forked, and so neither a child of the pytest that has started it nor in its process group."""
     cell = """
 import os, time
 from pathlib import Path

@@ -19,7 +19,7 @@ from tests.notebooks.nbval_runs import NOTEBOOKS, ROOT, code_cells, is_checked, 
 
 each_notebook = pytest.mark.parametrize("notebook", NOTEBOOKS, ids=lambda path: path.stem)
 
-# Ways to keep nbval from seeing that something is wrong.
+# Ways to hide an error from nbval.
 HIDING = re.compile(r"nbval[-_](ignore[-_]output|skip|raises)|pytest_validate_ignore|raises-exception", re.I)
 # Ways to show source that are not `print(inspect.getsource(…))`.
 OTHER_WAYS_TO_PRINT_CODE = re.compile(
@@ -30,7 +30,7 @@ ABSOLUTE_PATH = re.compile(r"(?<![\w.)\]}>*/:-])/[A-Za-z][\w.-]*/[\w.-]+|[A-Z]:\
 
 
 def texts(cell: nbformat.NotebookNode) -> Iterator[str]:
-    """Everything a cell has printed or shown as text."""
+    """Yield everything that a cell has printed or shown as text."""
     for output in cell.outputs:
         yield output.get("text", "")
         for kind, content in output.get("data", {}).items():
@@ -107,7 +107,7 @@ def test_it_has_pictures(notebook: Path) -> None:
 
 @each_notebook
 def test_its_pair_says_the_same(notebook: Path) -> None:
-    """The .py beside it, in which changes are reviewed, has the same cells."""
+    """The .py file beside it, which shows changes in a review, has the same cells."""
     script = notebook.with_suffix(".py")
     pair = [jupytext.read(script), nbformat.read(notebook, as_version=4)]
     by_script, by_notebook = (
@@ -120,7 +120,7 @@ def test_its_pair_says_the_same(notebook: Path) -> None:
 
 
 def test_code_that_is_printed_is_still_the_code() -> None:
-    """What a cell shows of the project's source: each line, and the one that follows it, stand so in some module."""
+    """Source that a cell shows is the project's: each line and its successor are consecutive lines of some module."""
     in_modules = set()
     for module in (ROOT / "reference").rglob("*.py"):
         in_modules |= set(pairwise([*module.read_text(encoding="utf-8").splitlines(), ""]))

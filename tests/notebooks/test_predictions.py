@@ -1,4 +1,4 @@
-"""Every question that is asked in a notebook is compared later, is committed without an answer, and can be answered."""
+"""Every question in a notebook is compared later, is committed without an answer, and can be answered."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def cells_of(notebook: Path) -> list[nbformat.NotebookNode]:
 
 
 def python_cells(notebook: Path) -> Iterator[tuple[int, ast.Module, str]]:
-    """Number, syntax tree and outputs of the cells that run in the notebook's own process."""
+    """Yield number, syntax tree and outputs of the cells that run in the notebook's own process."""
     for number, cell in enumerate(cells_of(notebook)):
         if cell.cell_type == "code" and not cell.source.startswith("%%"):
             source = re.sub(r"(?m)^%.*$", "", cell.source)
@@ -32,7 +32,7 @@ def python_cells(notebook: Path) -> Iterator[tuple[int, ast.Module, str]]:
 
 
 def asked(tree: ast.Module) -> dict[str, ast.Call]:
-    """Variable → call of `predict`."""
+    """Return a mapping from variables to calls of `predict`."""
     return {
         node.targets[0].id: node.value
         for node in tree.body
@@ -99,7 +99,7 @@ WRONG = {
 
 
 def answered(answers: dict[str, str], capsys: pytest.CaptureFixture[str]) -> dict[str, str]:
-    """Run the cells that ask and compare with these answers; variable → what its comparison prints."""
+    """Run the cells that ask and compare, with these answers; return what each variable's comparison prints."""
     scope: dict[str, object] = {}
     lines: dict[str, str] = {}
     for place, (_, tree, _) in enumerate(python_cells(ANSWERED)):

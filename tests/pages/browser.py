@@ -15,7 +15,7 @@ from playwright.sync_api import Page, sync_playwright
 WIDTHS = (1300, 400)
 PATIENCE_MS = 120_000  # with a busy machine
 PROGRAMS = ("chromium", "chromium-browser", "google-chrome")
-# What WCAG 2 asks for at levels A and AA. The rest of axe's rules is advice, which Furo does not follow throughout.
+# The requirements of WCAG 2 at levels A and AA. The rest of axe's rules is advice, which Furo does not always follow.
 RULES = {"runOnly": ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa"], "resultTypes": ["violations"], "preload": False}
 NOT_SHOWN = """Promise.all([...document.images].map(image => {
     image.loading = "eager"
@@ -39,10 +39,10 @@ class Browser:
         self.chromium = chromium
 
     def faults(self, path: Path, *, accessible: bool = True) -> list[str]:
-        """Return what is wrong with the page, in words: nothing if all is right.
+        """Return messages about what is wrong with the page: none if all is right.
 
         Args:
-            accessible: look for what axe finds, contrast and alternative texts for instance, which takes longest.
+            accessible: also run axe, which checks contrast and alternative texts for instance, and takes longest.
         """
         return [
             f"{path.name}, {width} wide: {fault}" for width in WIDTHS for fault in self._at(width, path, accessible)
@@ -79,7 +79,8 @@ def started() -> Iterator[Browser]:
     if program is None:
         pytest.skip("no Chromium here: apt-get install chromium")
     with sync_playwright() as playwright:
-        # Root's Chromium runs without its sandbox only; all that it opens is ours. Containers have little /dev/shm.
+        # Root's Chromium runs only without its sandbox; all pages that it opens are ours. Containers have a small
+        # /dev/shm.
         options = ["--no-sandbox", "--disable-dev-shm-usage"]
         chromium = playwright.chromium.launch(executable_path=program, args=options, timeout=PATIENCE_MS)
         yield Browser(chromium)

@@ -18,7 +18,7 @@ from tests.pages.browser import Browser
 
 ROOT = Path(__file__).parents[2]
 HTML = ROOT / "docs" / "_build" / "html"
-# One of each kind: make test looks at these, make soak at every page.
+# One of each kind: make test opens these, make soak every page.
 KINDS = (
     *("index.html", "cost.html", "commands.html", "search.html", "reference/federated.html"),
     *("methods/sync_sgd.html", "labs/11_election.html", "notebooks/02_ring_all_reduce.html"),
@@ -27,7 +27,7 @@ SOAK = "FARANDOLE_SOAK" in os.environ
 
 
 class Links(HTMLParser):
-    """What a page refers to, and what on it can be referred to."""
+    """The links of a page, and its link targets."""
 
     def __init__(self, page: Path) -> None:
         super().__init__()
@@ -45,7 +45,7 @@ class Links(HTMLParser):
 
 @pytest.fixture(scope="module")
 def pages() -> list[Path]:
-    """All pages, which are built first: anew, since Sphinx would leave those of files that are gone."""
+    """Build all pages, from scratch because Sphinx would keep pages of deleted files, and return them."""
     shutil.rmtree(HTML, ignore_errors=True)
     # Defaults are shown by their values: finding how the source writes them takes 10 s.
     options = ["-W", "--keep-going", "-q", "-D", "autodoc_preserve_defaults=0"]

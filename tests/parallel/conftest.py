@@ -1,4 +1,4 @@
-"""How the tests here run a program under mpirun, give ranks cards, and compare a training with an undisturbed one."""
+"""Fixtures to run a program under mpirun, give ranks cards, and compare a training with an undisturbed one."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from farandole_tools.forked_ranks import fork_client, fork_server
 from tests.card import build
 from tests.conftest import SESSION
 
-# For tests that are dear and marked one_in(2): make test runs 1, 4 and 3 ranks. Seven take as long as all of these.
+# For expensive tests marked one_in(2): make test runs 1, 4 and 3 ranks. Seven take as long as all of these.
 RANKS_OF_DEAR_TESTS = [1, 2, 4, 7, 3]
 PROGRAMS = Path(__file__).parent / "programs"
 
 
 def assert_same_training(run: Run, whole: Run, but_for: Collection[int] = ()) -> None:
-    """The same to rounding; of the steps `but_for` the dead one's part of the loss is not known."""
+    """Compare losses, to rounding; in the steps `but_for` the dead rank's part of the loss is unknown."""
     for line, expected in zip(run.metrics, whole.metrics, strict=True):
         if line["step"] not in but_for:
             assert line["loss"] == pytest.approx(expected["loss"], rel=2e-3), line["step"]
@@ -33,15 +33,15 @@ def assert_same_training(run: Run, whole: Run, but_for: Collection[int] = ()) ->
 
 
 def is_rank(process: psutil.Process) -> bool:
-    """Whether mpirun has started the process as a rank."""
+    """Return whether mpirun has started the process as a rank."""
     return "OMPI_COMM_WORLD_RANK" in process.environ()
 
 
 @pytest.fixture
 def under_mpirun() -> Callable[..., Any]:
-    """Run tests/parallel/programs/NAME on so many ranks; an assertion that fails there fails here.
+    """Run tests/parallel/programs/NAME on `ranks` ranks; an assertion that fails there fails here.
 
-    Rank 0's last line is the program's answer, as JSON: having it proves that the program ran to its end.
+    Rank 0's last line is the program's answer, as JSON, and proves that the program ran to its end.
     """
 
     def run(name: str, ranks: int, *arguments: str, timeout_s: float = 300) -> Any:
@@ -55,7 +55,7 @@ def under_mpirun() -> Callable[..., Any]:
 def environment_with_cards(session: str) -> Mapping[str, str]:
     """Return the environment variables by which launches have two cards for tests (tests/card), and no others.
 
-    Their ranks come from a fork server of their own, which has loaded the card.
+    Their ranks come from a separate fork server, which has loaded the card.
     """
     try:
         folder = str(build.folder())

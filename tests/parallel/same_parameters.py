@@ -1,6 +1,6 @@
-"""Trainings that end with the same bits every time, and what they came to: parameters, bytes and messages of each rank.
+"""Trainings that end with the same bits every time, and their results: parameters, bytes and messages of each rank.
 
-A change of the code that is to keep what the methods compute is held against this record. The parameters hold where the
+A change of the code that must keep the methods' results is compared with this record. The parameters hold where the
 machine rounds as the one of the record did (`programs/numerics.py`); bytes and messages hold everywhere. After a change
 that is meant to change them:
 
@@ -217,7 +217,7 @@ TABLE: list[tuple[str, str, list[str]]] = [
 
 
 def commands() -> dict[int, list[str]]:
-    """Of each number of ranks: the trainings, as words after `farandole run`."""
+    """Return for each number of ranks the trainings, as words after `farandole run`."""
     found: dict[int, list[str]] = {}
     for sizes, scenario, options in TABLE:
         for size in map(int, sizes.split()):
@@ -226,7 +226,7 @@ def commands() -> dict[int, list[str]]:
 
 
 def train(ranks: int, trainings: list[str], timeout_s: float = 570) -> dict[str, Any]:
-    """Train all of them in one launch: "numerics", and of each command in "trainings" what it came to."""
+    """Train all of them in one launch; return "numerics", and in "trainings" the result of each command."""
     with tempfile.NamedTemporaryFile("w", suffix=".txt") as file:
         file.write("\n".join(trainings))
         file.flush()
@@ -239,7 +239,7 @@ def recorded() -> dict[str, Any]:
 
 
 def differences(expected: Mapping[str, Any], found: Mapping[str, Any], what: tuple[str, ...]) -> Iterator[str]:
-    """A line for each training that is lacking, or of which one of `what` is not the expected."""
+    """Yield a line for each training that is missing, or in which one of `what` differs from the expected."""
     for name in sorted(expected.keys() | found.keys()):
         if name not in found or name not in expected:
             yield f"{name}: {'not recorded' if name in found else 'not trained'}"
@@ -252,7 +252,7 @@ def differences(expected: Mapping[str, Any], found: Mapping[str, Any], what: tup
 
 
 def differ_by_heartbeats(expected: Mapping[str, Any], found: Mapping[str, Any]) -> bool:
-    """Whether each rank's bytes differ by one header a message.
+    """Return whether each rank's bytes differ by one header per message.
 
     A client that waits long tells the manager that it is alive: how often depends on the time, not on the method.
     """

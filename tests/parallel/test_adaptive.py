@@ -27,7 +27,7 @@ RECIPE: dict[str, Any] = {"steps": 3, "hidden": 64, "depth": 4, "balance": "laye
 def test_the_choice_trains_as_the_same_grid_of_hybrid(
     ranks: int, options: dict[str, Any], names: set[str], tmp_path: Path
 ) -> None:
-    """And `hybrid` equals the single process, which `test_model_parallel` sees at every step."""
+    """And `hybrid` equals the single process, as `test_model_parallel` checks at every step."""
     chosen = launch("adaptive", ranks, **RECIPE, **options, out=tmp_path / "adaptive")
     best, *others = chosen.modes["modes"]
     assert best["name"] in names

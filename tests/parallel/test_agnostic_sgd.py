@@ -22,7 +22,7 @@ def test_every_round_equals_the_loop_in_one_process_and_only_normalised_ends_at_
     mean = (ranks - 1) / 2
     steps = [rank + 1 for rank in range(ranks)]
     assert found["normalised"] == pytest.approx(mean, abs=0.01 * ranks)
-    weighted = sum(rank * its for rank, its in enumerate(steps)) / sum(steps)  # who takes more steps pulls more
+    weighted = sum(rank * its for rank, its in enumerate(steps)) / sum(steps)  # a rank with more steps has more weight
     assert found["plain"] == pytest.approx(weighted, abs=0.01 * ranks)
 
 

@@ -1,4 +1,4 @@
-"""Backup recovery with real kills: a spare goes on bitwise as the dead one would have, from its buddy or from disk.
+"""Backup recovery with real kills: a spare continues bitwise as the dead rank would have, from its buddy or from disk.
 
 That no process is left is asserted after every test, by a fixture in tests/conftest.py.
 """
@@ -26,19 +26,19 @@ EVERY = 5  # steps between two backups, unless a test says otherwise
 WORKERS = 3
 RECIPE: dict[str, Any] = {"steps": STEPS, "backup_every": EVERY}
 SHARDED: dict[str, Any] = {**RECIPE, "shard_optimizer": True}
-# Without dropout the training depends on who works on what only in the order in which sums are formed.
+# Without dropout the assignment of work to ranks only changes the order of sums.
 STEADY: dict[str, Any] = {**SHARDED, "optimizer": "adam", "lr": 0.002, "dropout": 0.0}
 
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory: pytest.TempPathFactory) -> Run:
-    """Nothing happens, and every worker has the whole optimizer; to have a part of it changes no bit."""
+    """Train without a failure, with the whole optimizer on every worker; dividing it changes no bit."""
     return launch("backup", WORKERS, **RECIPE, out=tmp_path_factory.mktemp("whole") / "run")
 
 
 @pytest.fixture(scope="module")
 def whole_sharded(tmp_path_factory: pytest.TempPathFactory) -> Run:
-    """Nothing happens, and every worker has its part of the optimizer."""
+    """Train without a failure, with a part of the optimizer on every worker."""
     return launch("backup", WORKERS, **STEADY, out=tmp_path_factory.mktemp("sharded") / "run")
 
 
@@ -60,7 +60,7 @@ def assert_bitwise(run: Run, whole: Run) -> None:
 
 
 def test_two_deaths_in_turn_leave_the_parameters_unchanged(whole: Run, tmp_path: Path) -> None:
-    """The second one is of the coordinator, as a backup has just been made, or has nearly."""
+    """The second death is the coordinator's, when a backup has just been made, or nearly."""
     fails = ["rank=1,step=33", "rank=0,step=45"]
     run = launch("backup", WORKERS + 2, spares=2, fail=fails, **RECIPE, out=tmp_path / "run")
     assert_each_step_once(run, [2, 3, 4], whole)
@@ -72,14 +72,14 @@ def test_two_deaths_in_turn_leave_the_parameters_unchanged(whole: Run, tmp_path:
 
 
 def undone(run: Run) -> set[int]:
-    """After which steps the bold driver went back to what it had accepted last."""
+    """Return after which steps the bold driver went back to its last accepted state."""
     return {line.step for line in EventLog(run.folder / "logbook.jsonl").lines() if line.what == "undone"}
 
 
 @pytest.mark.one_in(2)
 @pytest.mark.parametrize("by", ["loss", "gradients"])
 def test_the_learning_rate_follows_losses_that_a_dead_rank_computed_part_of(by: str, tmp_path: Path) -> None:
-    """In the middle of a window, twice in the next one, and back over the end of one; windows that are undone, too."""
+    """Deaths within a window, twice in the next one, and back over the end of one; windows are undone, too."""
     recipe: dict[str, Any] = {**RECIPE, "adapt_lr": True, "adapt_lr_by": by, "lr": 1.0, "backup_every": 4}
     undisturbed = launch("backup", WORKERS, **recipe, out=tmp_path / "undisturbed")
     fails = ["rank=1,step=15", "rank=0,step=23", "rank=3,step=27", "rank=2,step=51"]
@@ -107,7 +107,7 @@ def test_a_dead_ranks_part_of_a_divided_optimizer_is_restored(whole_sharded: Run
     assert_each_step_once(run, [0, 1, 3], whole_sharded)
     assert_bitwise(run, whole_sharded)
     assert [(fault["rank"], fault["steps_lost"]) for fault in run.summary.faults] == [(2, 38 % EVERY)]
-    # One of an earlier step may be incomplete: rank 2 may have died before it had written its file.
+    # A checkpoint of an earlier step may be incomplete: rank 2 may have died before it had written its file.
     assert "back to the checkpoint" not in run.output, "it was in memory"
 
 
@@ -161,7 +161,7 @@ def test_spares_do_not_restart_when_all_workers_have_died(tmp_path: Path) -> Non
 
 
 def test_losses_survive_the_death_of_all_ranks_that_computed_them(tmp_path: Path) -> None:
-    """One worker dies, a spare takes its place, and the other worker dies before anything more is exchanged."""
+    """One worker dies, a spare replaces it, and the other worker dies before the next exchange."""
     out = tmp_path / "run"
     words = ["--steps", "40", "--spares", "1", "--backup-every", "24", "--out", str(out)]
     run_ranks([PROGRAM, "backup", "1@again", "--fail", "rank=0,step=26", *words], ranks=3, timeout_s=60)
@@ -182,7 +182,7 @@ def test_without_spares_left_the_survivors_divide_work_and_optimizer(whole_shard
 
 
 def test_a_backup_sends_only_a_workers_state_with_one_message_per_tensor(whole_sharded: Run, tmp_path: Path) -> None:
-    """What is a worker's own and nothing else, a message for each tensor; and the training does not depend on it."""
+    """A backup sends only a worker's own state, a message for each tensor; the training does not depend on it."""
     once = launch("backup", WORKERS, **{**STEADY, "backup_every": 10**6}, out=tmp_path / "run")
     assert once.summary.params_sha256 == whole_sharded.summary.params_sha256
     sent, least = whole_sharded.summary, once.summary
@@ -206,7 +206,7 @@ def test_recovery_restores_the_saved_state_after_an_interrupted_exchange(
 
 
 def own_bytes(worker: int) -> int:
-    """What one worker alone knows: where its random numbers are, its losses, and its part of what Adam remembers."""
+    """A worker's own state: its random state, its losses, and its part of Adam's state."""
     count = 64 * 128 + 128 + 128 * 128 + 128 + 128 * 10 + 10  # parameters of the default perceptron for digits
     part = ShardedOptimizer.part_of(count, worker, WORKERS)
     vector = torch.zeros(part.stop - part.start)

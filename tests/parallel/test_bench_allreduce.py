@@ -1,6 +1,6 @@
-"""`farandole bench allreduce`: everyone sums up, and the rows say what was measured.
+"""`farandole bench allreduce`: every competitor computes the sum, and the rows show the measurements.
 
-That every sum is right is checked inside, after each round; here vectors are short and rounds few.
+The bench itself checks every sum after each round; here vectors are short and rounds few.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ def test_large_vectors_have_a_launch_for_each_system(monkeypatch: pytest.MonkeyP
 
 
 def test_a_bench_command_starts_ranks_from_a_process_that_has_not_started_mpi() -> None:
-    """MPI would make a session folder, which stays if the command is interrupted."""
+    """MPI would make a session folder, which would stay if the command is interrupted."""
     names = ("allreduce", "checkpoint", "dynamic", "methods", "pipeline", "ps", "recovery", "step")
     imports = "\n".join(f"import farandole_tools.bench.{name}" for name in names)
     show = f"{imports}\nimport sys\nprint('mpi4py.MPI' in sys.modules)"
@@ -82,7 +82,7 @@ def test_a_bench_command_starts_ranks_from_a_process_that_has_not_started_mpi() 
 
 
 def rows_of_a_model(others_mpis: Mapping[int, dict[str, float]] = NO_OTHERS) -> list[dict[str, Any]]:
-    """As if each schedule took what the model says, and whatever is none were faster, but slower with a long vector."""
+    """Each schedule takes the model's time; everything else is faster, but slower with a long vector."""
     found = {}
     for size, others in {SHORT: 2e-6, LONG: 2.0}.items():
         found[size] = dict.fromkeys(OURS, others) | {"shared window": others / 2, "mpi": 3e-3}
@@ -124,7 +124,7 @@ def test_an_open_mpi_as_installed_counts_among_its_settings() -> None:
 
 
 def test_a_setting_is_measured_in_an_environment_of_its_own() -> None:
-    """Both reach MPI: the one that it refuses has no median, and hinders nobody else's."""
+    """Both reach MPI: the one that it refuses has no median, and the others have theirs."""
     settings = {
         "fits": ("mpi", {"OMPI_MCA_coll_tuned_priority": "99"}),
         "is refused": ("mpi", {"OMPI_MCA_coll": "no_such_component"}),

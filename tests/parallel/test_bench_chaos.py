@@ -1,4 +1,4 @@
-"""`farandole bench chaos`: what it makes of two rates, and that ranks really die in what it measures."""
+"""`farandole bench chaos`: its result for two rates, and that ranks really die while it measures."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_each_method_trains_undisturbed_as_long_as_while_ranks_die(
 
 
 def test_ranks_really_die(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One at a known step in place of random moments, at which a slow machine would lose all workers."""
+    """A death at a known step in place of random moments, at which a slow machine would lose all workers."""
     assert BENCHMARKS["chaos"] == chaos.__name__
 
     def launch(*what: Any, **options: Any) -> Any:

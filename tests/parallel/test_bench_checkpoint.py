@@ -16,7 +16,7 @@ def test_a_row_compares_our_median_with_each_peers() -> None:
 
 
 def test_all_systems_save_and_are_read_back() -> None:
-    """The program compares what each has written with the state."""
+    """The program compares what each way has written with the state."""
     stall, written = checkpoint.rows(2, {1 << 20: 2})
     assert (stall["name"], written["name"]) == ("stall", "until on the disk")
     assert stall["size"] == written["size"] == 1 << 20

@@ -1,4 +1,4 @@
-"""`farandole bench dynamic`: all take part on equal terms, what counts as having come to a loss, and what it shows."""
+"""`farandole bench dynamic`: equal conditions for all, when a loss counts as reached, and the output."""
 
 from __future__ import annotations
 

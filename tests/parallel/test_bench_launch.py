@@ -1,4 +1,4 @@
-"""``farandole bench launch``: what it runs, its row, and that a failed launch is no measurement."""
+"""``farandole bench launch``: its programs, its row, and that a failed launch is no measurement."""
 
 from __future__ import annotations
 

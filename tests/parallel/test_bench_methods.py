@@ -65,7 +65,7 @@ def test_without_the_ring_there_is_nothing_to_compare_with(monkeypatch: pytest.M
 
 @pytest.mark.parametrize("method", methods.measured(), ids=lambda method: method.name)
 def test_each_methods_options_reach_its_scenario(method: methods.Method) -> None:
-    """In words, as `launch` passes them on; a condition changes nothing but its own option."""
+    """Options as `launch` passes them on; a condition changes only its own option."""
     kind = scenarios.load(method.scenario).Config
     given = methods.RECIPE | method.options
     plain = parse(kind, to_arguments(given))

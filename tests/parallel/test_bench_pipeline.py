@@ -1,4 +1,4 @@
-"""`farandole bench pipeline`: everyone whom it measures does the same training step, and who cannot says why."""
+"""`farandole bench pipeline`: all competitors do the same training step; one that cannot run gives the reason."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def measured(seconds: float, rounds: int) -> Measured:
 
 @pytest.fixture
 def invented(monkeypatch: pytest.MonkeyPatch) -> list[tuple[list[str], Task]]:
-    """Times instead of launches, with a torch whose interleaved schedule hangs; the list says who was asked."""
+    """Replace launches by times, with a torch whose interleaved schedule hangs; the list has the launched ones."""
     asked: list[tuple[list[str], Task]] = []
 
     def measure(names: Iterable[str], ranks: int, task: Task, rounds: int, timeout_s: float = 0) -> dict[str, Measured]:

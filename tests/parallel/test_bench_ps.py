@@ -1,6 +1,6 @@
-"""`farandole bench ps`: everyone whom it measures does the work, and the medians are of the right rounds.
+"""`farandole bench ps`: all competitors do the work, and the medians are of the right rounds.
 
-That a round's values are right is checked inside, by every worker; here the vector is small.
+Every worker checks a round's values itself; here the vector is small.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def test_ray_leaves_no_process_when_it_times_out(monkeypatch: pytest.MonkeyPatch
 
 
 def updated(rounds: int, pushed: Callable[[int], np.ndarray]) -> np.ndarray:
-    """Parameters after so many rounds with 3 workers, of which `pushed` says what each pushes."""
+    """Return the parameters after `rounds` rounds with 3 workers; `pushed` is what each pushes."""
     parameters = np.zeros(ELEMENTS, dtype=np.float32)
     for _ in range(rounds):
         ps_task.apply_sum(parameters, sum(pushed(worker) for worker in (1, 2, 3)), 3)

@@ -1,4 +1,4 @@
-"""`farandole bench recovery`: what is measured are real kills, and each ends up in the right row."""
+"""`farandole bench recovery`: it measures real kills, and each is in the right row."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def test_each_kill_is_a_measurement(tmp_path: Path) -> None:
 
 
 def launch_that_waits(scenario: str, ranks: int, *, spawn: int, fail: str, out: Path, **_: Any) -> Run:
-    """The workers wait for the process that they have requested; by themselves they train on and may end before."""
+    """The workers wait for the process that they have requested; otherwise they train on and may end before."""
     words = [scenario, "none", "--steps", "60", "--spawn", str(spawn), "--fail", fail, "--out", str(out)]
     run_ranks([PROGRAM, *words], ranks)
     return Run(out)
@@ -44,12 +44,12 @@ def test_a_spawned_process_delays_recovery_more_than_survivors_or_a_spare(
 
 @pytest.mark.soak  # of a peer, which no other test needs
 def test_torchrun_completes_its_restarts(tmp_path: Path) -> None:
-    """A restart's ranks must not find the addresses of the start before, or they fail and it takes more."""
+    """A restart's ranks must not find the addresses of the previous start, or they fail and another start follows."""
     [seconds] = recovery.torchrun(2, tmp_path, replace(USUAL, kills=1))
     assert seconds > 0
 
 
-@pytest.mark.soak  # likewise: what Elastic Horovod does after a death is in test_elastic_horovod.py
+@pytest.mark.soak  # the same; test_elastic_horovod.py has Elastic Horovod's recovery
 @pytest.mark.skipif(importlib.util.find_spec("horovod") is None, reason="no Horovod: make setup builds it")
 def test_elastic_horovod_is_a_peer(tmp_path: Path) -> None:
     [seconds] = recovery.without_spares(

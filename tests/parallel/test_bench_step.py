@@ -1,4 +1,4 @@
-"""`farandole bench step`: everyone trains the same model, which is checked inside; rows say what was measured."""
+"""`farandole bench step`: all competitors train the same model, as the bench checks; rows show the measurements."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Trainings on the card for tests: with the bits of the CPU; and harmful changes, noticed as a real card would.
+"""Trainings on the card for tests end with the bits of the CPU, and it detects harmful changes.
 
-`test_on_a_gpu.py` has every scenario, each case in a launch of its own; here trainings of each kind share one.
+`test_on_a_gpu.py` has every scenario, each case in a separate launch; here trainings of each kind share one.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def test_zero_moves_only_the_parts_that_are_needed(under_mpirun: Callable[..., A
 def test_an_mpi_that_reads_the_cards_memory_is_given_it_complete(
     under_mpirun: Callable[..., Any], tmp_path: Path
 ) -> None:
-    """Direct equals staged bit by bit; each missing wait is noticed; what adds up on the host stays staged."""
+    """Direct equals staged bit by bit; each missing wait is detected; sums on the host stay staged."""
     answer = under_mpirun("card_transport.py", 4, str(tmp_path), timeout_s=200)
     assert len(answer["schedules"]) == 2 * (len(SCHEDULES) + 2)
     for name, its in answer["direct"].items():

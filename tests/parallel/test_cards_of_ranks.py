@@ -1,4 +1,4 @@
-"""Which rank computes on which card, and the record of it, in launches on cards that are the CPU by another name."""
+"""Which rank computes on which card, and its record, in launches on cards that are the CPU under another name."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What real ranks communicate is in the trace to the byte, and the exported traces are replayed to their end."""
+"""The trace has what real ranks communicate, to the byte, and the exported traces can be replayed to their end."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.chakra_replay import COLLECTIVE, COMPUTE, RECEIVE, SEND, Read, replay
 
 STEPS, RANKS = 2, 4
 MODEL = 64 * 16 + 16 + 16 * 16 + 16 + 16 * 10 + 10  # parameters of the digits' model with --hidden 16
-# A training, and of which types the nodes are that communicate.
+# A training, and the types of its communicating nodes.
 TRAININGS = {
     "sync_sgd": {COLLECTIVE},
     "sync_sgd --overlap --bucket-kb 4": {COLLECTIVE},

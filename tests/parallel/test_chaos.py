@@ -1,8 +1,8 @@
-"""Random kills: at whatever moment a process dies, training ends with a right record, or says why it cannot.
+"""Random kills: at whatever moment a process dies, training ends with a correct record, or reports why it cannot.
 
-Fifty runs in `make soak`, each drawn from its number alone: scenario, ranks, spares, who dies and when. In `make test`
-there are four, in which somebody dies early and then, for a while, nobody else, so that they are short. That no process
-is left is asserted after every test, by a fixture in tests/conftest.py.
+Fifty runs in `make soak`, each drawn from its number alone: scenario, ranks, spares, the deaths and their times. In
+`make test` there are four, with early deaths and then none for a while, so they are short. That no process is left is
+asserted after every test, by a fixture in tests/conftest.py.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ from farandole.runtime.chaos import Chaos
 from tests.parallel.conftest import assert_same_training
 
 STEPS = 300
-AT_LEAST_S = 0.1  # no machine takes so many steps in less: whoever is to die earlier has to
-CLOCKS_S = 0.05  # between the two clocks that a death is timed with
+AT_LEAST_S = 0.1  # no machine needs less for these steps: a death that is due earlier must occur
+CLOCKS_S = 0.05  # between the two clocks that time a death
 BATCH = 64  # the default
 TRAINING_SET = 1437  # of the digits
 WINDOW = 10  # steps between two exchanges of the losses
@@ -38,7 +38,7 @@ RESTARTS = 6
 RECIPE: dict[str, Any] = {"steps": STEPS, "optimizer": "adam", "lr": 0.002}
 SOAK = os.environ.get("FARANDOLE_SOAK") == "1"  # make soak
 
-# Where a method promises nothing, the whole of what it says.
+# The whole message where a method does not recover.
 RANK = r"rank \d( at step \d+)?"
 ALL_WORKERS_DIED = rf"{RANK} cannot go on: every worker has died.*"
 ALL_RANKS_DIED = rf"(all ranks have died|mpirun ended with \d+)(, {RANK})*(; the last it said:.*)?"
@@ -53,7 +53,7 @@ STATED = {
 
 @dataclass(frozen=True)
 class Case:
-    """One run: on `ranks` processes, the last `spares` of which wait at first."""
+    """One run on `ranks` processes, the last `spares` of which wait at first."""
 
     scenario: str
     ranks: int
@@ -67,7 +67,7 @@ class Case:
 
 
 def drawn(number: int) -> Case:
-    """The case of that number."""
+    """Return the case of that number."""
     rng = random.Random(number)
     scenario = ("membership", "backup", "membership", "backup", "restart")[number % 5]
     ranks = rng.randint(3, 5)
@@ -94,7 +94,7 @@ CASES = {str(number): drawn(number) for number in range(50)} if SOAK else SHORT
 
 @pytest.fixture(scope="module")
 def uninterrupted(tmp_path_factory: pytest.TempPathFactory) -> Callable[[int, float], Run]:
-    """The run of so many workers to whom nothing happens; whatever the method, the parameters are the same."""
+    """Return the undisturbed run of `workers` workers; the parameters are the same for every method."""
 
     @cache
     def trained(workers: int, dropout: float) -> Run:
@@ -112,12 +112,12 @@ def started(case: Case, out: Path) -> Run:
 
 
 def deaths_by_start(case: Case, lines: list[Line]) -> list[list[Line]]:
-    """Of each start of the processes, who was killed in it; and that it was as the draw has it."""
+    """Return which ranks were killed in each start, and check that they agree with the draw."""
     starts = [line.when for line in lines if line.what == "start"]
     begins = starts if case.scenario == "restart" else starts[:1]
     deaths = []
     for number, (begin, end) in enumerate(pairwise([*begins, float("inf")])):
-        since = begin if number else 0.0  # a spare's clock may begin, and end, before the first start is written down
+        since = begin if number else 0.0  # a spare's clock may begin, and end, before the first start is logged
         dead = [line for line in lines if line.kind == "kill" and since <= line.when < end]
         assert len({line.rank for line in dead}) == len(dead), "nobody dies twice"
         for line in dead:
@@ -128,7 +128,7 @@ def deaths_by_start(case: Case, lines: list[Line]) -> list[list[Line]]:
 
 
 def assert_complete(run: Run, case: Case) -> None:
-    """Each step was done, with a batch of the size that makes every sample count once per epoch, and all agree."""
+    """Check that each step was done, with a batch in which every sample counts once per epoch, and that all agree."""
     summary = run.summary
     assert len(set(summary.params_sha256 or [])) == 1
     assert len(summary.params_sha256 or []) == len(summary.members) == summary.ranks
@@ -142,7 +142,7 @@ def assert_complete(run: Run, case: Case) -> None:
 
 
 def partly_unknown(case: Case, lines: list[Line]) -> set[int]:
-    """The steps of whose loss a part may have died with a rank: those since the exchange before the last.
+    """Return the steps in which a dead rank's part of the loss may be missing: those since the last exchange but one.
 
     None under `backup`, where they are part of what the buddies keep.
     """
@@ -153,7 +153,7 @@ def partly_unknown(case: Case, lines: list[Line]) -> set[int]:
 
 
 def assert_faults(run: Run, case: Case, lines: list[Line]) -> None:
-    """The record has every death that the training has come after, and no other."""
+    """Check that the record has every death before the end of training, and no other."""
     assert {line.kind for line in lines if line.what == "failure"} <= {"kill"}
     starts = [line.when for line in lines if line.what == "start"]
     died = [line for line in lines if line.what == "failure" and line.when < starts[-1] and len(starts) > 1]
@@ -167,7 +167,7 @@ def assert_faults(run: Run, case: Case, lines: list[Line]) -> None:
 
 
 def assert_it_was_stated(said: str, case: Case, deaths: list[list[Line]]) -> None:
-    """The method promises nothing where so many have died, and says so."""
+    """Check that the method reports why it cannot recover after these deaths."""
     assert any(re.fullmatch(form, said, re.DOTALL) for form in STATED[case.scenario]), said
     if case.scenario == "restart":
         assert len(deaths) == RESTARTS + 1
@@ -200,11 +200,11 @@ def test_random_kills_end_with_a_complete_record_or_the_reason(
     assert_faults(run, case, lines)
     assert not set(run.summary.members) & {line.rank for line in deaths[-1]}
     whole = uninterrupted(case.workers, case.options["dropout"])
-    if run.summary.ranks == case.workers:  # every place is filled
+    if run.summary.ranks == case.workers:  # every slot is filled
         assert set(run.summary.params_sha256 or []) == set(whole.summary.params_sha256 or [])
         assert run.summary.final_loss == whole.summary.final_loss
         assert run.summary.test_accuracy == whole.summary.test_accuracy
         if case.scenario == "backup":
             assert [line["loss"] for line in run.metrics] == [line["loss"] for line in whole.metrics]
-    elif case.options["dropout"] == 0:  # nobody draws random numbers that others would not
+    elif case.options["dropout"] == 0:  # no rank draws random numbers that another would not
         assert_same_training(run, whole, partly_unknown(case, lines))

@@ -222,7 +222,7 @@ def test_the_progress_bar_is_for_terminals_only(tmp_path: Path) -> None:
         while piece := os.read(main, 1000):
             drawn += piece
     except OSError:
-        pass  # how a terminal says that its other end is closed
+        pass  # a terminal's error when its other end is closed
     os.close(main)
     assert job.wait(60) == 0
     assert b"30/30" in drawn

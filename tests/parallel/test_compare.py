@@ -17,7 +17,7 @@ SMALL = ["--data", "digits", "--hidden", "16", "--batch", "64", "--steps", "15",
 
 @pytest.fixture(scope="module")
 def compared(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
-    """The folder and the output of two modes with a slow worker."""
+    """Return the folder and the output of two modes with a slow worker."""
     folder = tmp_path_factory.mktemp("compare") / "new"
     done = farandole("compare", "bsp", "ssp", *SMALL, "--staleness", "2", "--slow", "rank=3,factor=4",
                      "--out", str(folder))  # fmt: skip
@@ -31,7 +31,7 @@ def test_modes_are_run_with_the_same_options_and_recorded(compared: tuple[Path, 
     for name, run in runs.items():
         assert output.index(f"compare: {name} …") < output.index("staleness")
         assert run.config["sync"] == name
-        # 64 is the scenario's own default, and not the comparison's: what is said counts.
+        # 64 is the scenario's own default, and not the comparison's: the given option counts.
         assert (run.config["batch"], run.config["slow"], run.summary.ranks) == (64, ["rank=3,factor=4"], 4)
     assert (runs["bsp"].summary.steps, runs["ssp"].summary.steps) == (15, 2 * 15)
     assert set(runs["bsp"].summary.lead or {}) == {"0"}
@@ -42,7 +42,7 @@ def test_modes_are_run_with_the_same_options_and_recorded(compared: tuple[Path, 
 
 
 def test_a_finished_run_beside_a_new_one_of_a_scenario(compared: tuple[Path, str], tmp_path: Path) -> None:
-    """Each scenario takes the options it has: --collective and --staleness are not for the same one."""
+    """Each scenario gets the options that it has: --collective and --staleness belong to different scenarios."""
     words = [str(compared[0] / "bsp"), "sync_sgd", "async", *SMALL, "--collective", "central", "--staleness", "1"]
     done = farandole("compare", *words, "--json", cwd=tmp_path)
     assert done.returncode == 0, done.stderr

@@ -15,12 +15,12 @@ from farandole import LaunchError, Run, UsageError, launch
 
 PARAMETERS = 64 * 32 + 32 + 32 * 32 + 32 + 32 * 10 + 10  # 3466
 MATRICES = [(32, 64), (32, 32), (10, 32)]
-# Bytes of one payload, by hand, of what is gathered: 7 buckets of 512; 1 % of the entries; TernGrad's 2 bits, QSGD's 4.
+# Bytes of one gathered payload, by hand: 7 buckets of 512; 1 % of the entries; TernGrad's 2 bits, QSGD's 4.
 GATHERED = {
     "bfloat16": 2 * PARAMETERS, "qsgd": 7 * 4 + PARAMETERS // 2, "terngrad": 7 * 4 + 867, "sign": 4 + 434,
     "top-k": 8 * 35, "dgc": 8 * 35,
 }  # fmt: skip
-# … and of what is added on the way; PowerSGD's two, with the 74 biases.
+# … and of one that is added on the way; PowerSGD's two, with the 74 biases.
 ADDED = {
     "none": 4 * PARAMETERS, "float16": 2 * PARAMETERS, "random-k": 4 * 35,
     "powersgd": 4 * (2 * sum(rows + columns for rows, columns in MATRICES) + 74),
@@ -41,7 +41,7 @@ def test_all_ranks_detect_a_non_finite_gradient_in_the_same_step(under_mpirun: C
 
 
 def test_a_training_whose_gradients_overflow_ends_with_one_line(tmp_path: Path) -> None:
-    """After a step of such a length the network's outputs are infinite."""
+    """After such a long step the network's outputs are infinite."""
     for scenario, ranks, options in (
         ("compressed_sgd", 2, {"compressor": "sign"}),
         ("choco_sgd", 2, {"compressor": "sign"}),
@@ -146,7 +146,7 @@ def test_compressed_training_learns_nearly_as_well(
 
 
 def test_top_k_without_error_feedback_learns_less(plain: Run, tmp_path: Path) -> None:
-    """Without it, the small gradients never count."""
+    """Without error feedback the small gradients never count."""
     options: dict[str, Any] = {"hidden": 32, "compressor": "top-k", "fraction": 0.002}
     kept = launch("compressed_sgd", 2, **options, out=tmp_path / "kept").summary
     lost = launch("compressed_sgd", 2, **options, feedback=False, out=tmp_path / "lost").summary

@@ -1,4 +1,4 @@
-"""Decentralised SGD is what its formulas say, costs a message an edge, and its limit cases are synchronous SGD."""
+"""Decentralised SGD follows its formulas, sends a message per edge, and its limit cases are synchronous SGD."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def test_every_step_equals_the_loop_in_one_process(under_mpirun: Callable[..., A
     if ranks == 1:
         assert {case["apart"] for case in found.values()} == {0}
         return
-    # In 7 steps; that its ranks have sent so many messages of n bytes, and no more, the program has asserted.
+    # In 7 steps; the program asserts the numbers of messages and bytes that its ranks send.
     assert found["d-psgd, ring"]["messages"] == [7 * min(2, ranks - 1)] * ranks
     assert found["d-psgd, complete"]["messages"] == [7 * (ranks - 1)] * ranks
     assert found["d-psgd, one-peer-exponential"]["messages"] == [7] * ranks

@@ -33,7 +33,7 @@ def test_every_step_equals_the_loop_in_one_process(under_mpirun: Callable[..., A
 
 
 def sums(period: int, fragments: int = 1, delay: int = 0) -> int:
-    """How often the ranks add up a fragment in 11 steps; the simulator counts so, too."""
+    """The number of fragments that the ranks add up in 11 steps; the simulator counts the same."""
     outer = Outer(period, 0.7, 0.9, fragments, delay)
     simulated = OuterRounds(Setting(4, 11), outer, reduce_s=1.0).run()
     sent = sum(outer.sends(fragment, step) for fragment in range(fragments) for step in range(1, 12))

@@ -1,4 +1,4 @@
-"""Checkpoints that another layout reads: pairs of up to fifteen layouts, plain files, and what is refused."""
+"""Checkpoints that another layout reads: pairs of up to fifteen layouts, plain files, and refusals."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_what_one_layout_saves_every_other_continues(
         assert len(answer["copied"]) == (layouts**2 if pairs == "all" else layouts)
         assert {pair: found for pair, found in answer["copied"].items() if found != 0} == {}
         assert len(answer["continued"]) == layouts, "each batch has all samples, so all layouts take the same step"
-        # Adam makes something of gradients that are 0 but for rounding, as those of a key's bias.
+        # Adam amplifies gradients that are 0 but for rounding, like those of a key's bias.
         assert max(answer["continued"].values()) < (1e-12 if "data" in model else 1e-10)
         assert answer["moved"] > 1e-3
 

@@ -1,4 +1,4 @@
-"""Downpour: Adagrad where it must be, nothing lost, few bytes, accurate with a slow replica, labels aligned."""
+"""Downpour: Adagrad where it must be, no gradient lost, few bytes, accurate with a slow replica, labels aligned."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ WORKER = 2  # in a launch of three: manager, server, replica
 
 @pytest.fixture(scope="module")
 def cases(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    """What became of one replica with two servers; one launch for all cases."""
+    """Return the results of one replica with two servers; one launch for all cases."""
     names = ["float64,60,1,1,wait", "float32,60,1,1,wait", "float64,23,1,5,wait", "float64,23,3,5,overlap"]
     output = run_ranks([str(PROGRAM), str(tmp_path_factory.mktemp("runs")), *names], 4, timeout_s=120)
     answer: dict[str, Any] = json.loads(output.stdout[0].strip().splitlines()[-1])
@@ -62,7 +62,7 @@ def test_a_slow_replica_among_fast_ones_learns_the_digits(tmp_path: Path) -> Non
     assert summary.test_accuracy >= 0.75
     assert summary.staleness is not None
     assert sum(summary.staleness.values()) == summary.steps, "every push was applied, and its staleness noted"
-    # 360 fetches stand for the work: as many pushes, and at most one more of what each replica computed at the end.
+    # The work is 360 fetches: as many pushes, and at most one more by each replica at the end.
     assert 360 <= summary.steps <= 360 + 3
     assert max(map(int, summary.staleness)) >= 1, "the replicas did work at the same time"
     assert summary.lead is not None
@@ -80,7 +80,7 @@ def test_tasks_of_the_manager_are_downpour_with_one_worker(tmp_path: Path) -> No
 
 
 def test_each_sample_counts_once_per_epoch_when_a_worker_is_killed(tmp_path: Path) -> None:
-    """Pushed is how often each sample was computed; one worker dies with a task in hand, another is slow."""
+    """The pushes count how often each sample was computed; one worker dies during a task, another is slow."""
     samples, batch, epochs = 1437, 96, 2
     steps = epochs * -(-samples // batch)
     words = ["--batch", str(batch), "--steps", str(steps), "--servers", "2", "--fail", "rank=4,step=5"]

@@ -1,4 +1,4 @@
-"""Dynamic synchronisation on ranks: it follows what changes, costs what it says, and learns."""
+"""Dynamic synchronisation on ranks: it adapts to changes, has the stated cost, and learns."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ PARAMETERS = 64 * 16 + 16 + 16 * 16 + 16 + 16 * 10 + 10
 
 
 def lines(run: Run, first: int, end: int) -> list[dict[str, float]]:
-    """What the record has of these steps."""
+    """Return the record's values of these steps."""
     return [line for line in run.metrics if first <= line["step"] < end]
 
 
@@ -44,7 +44,7 @@ def test_micro_batches_of_a_step_add_up_to_it(tmp_path: Path) -> None:
 
 def test_a_slow_rank_takes_fewer_steps_while_it_is_slow(tmp_path: Path) -> None:
     slow = "rank=1,factor=60,from=40,until=140"  # far more than other processes on the machine can slow a rank
-    # At most 16 steps a round: six rounds while it is slow, and more to forget it.
+    # At most 16 steps a round: six rounds while the rank is slow, and more until the average forgets it.
     run = launch("dynamic_sync", 3, **SMALL, steps=420, kappa=16, longest=16, slow=slow, out=tmp_path / "run")
     among = [line["fewest_steps"] / line["most_steps"] for line in lines(run, 88, 140)]
     later = [line["fewest_steps"] / line["most_steps"] for line in lines(run, 280, 420)]  # forgotten by then
@@ -69,7 +69,7 @@ def test_a_fault_in_the_middle_of_a_round_occurs(tmp_path: Path) -> None:
 
 
 def test_ranks_with_label_skew_learn_all_classes(tmp_path: Path) -> None:
-    skew: dict[str, Any] = {"concentration": 0.1, "period": 4, "equal_steps": True}  # else measured times decide
+    skew: dict[str, Any] = {"concentration": 0.1, "period": 4, "equal_steps": True}  # otherwise measured times decide
     run = launch("dynamic_sync", 4, **SMALL, **skew, steps=400, out=tmp_path / "run")
     assert run.summary.test_accuracy is not None
     assert run.summary.test_accuracy > 0.7

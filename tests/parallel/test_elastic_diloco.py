@@ -1,4 +1,4 @@
-"""DiLoCo whose ranks die: step by step the training that one process computes, with the deaths it was told of."""
+"""DiLoCo whose ranks die: step by step the training that one process computes with the same deaths."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def test_undisturbed_it_is_diloco(ranks: int, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("spares", [0, 1])
 def test_who_dies_is_missing_from_the_round_and_nothing_else_is_lost(spares: int, tmp_path: Path) -> None:
-    """Rank 1 dies in the third round, with two steps that it has taken alone; the others keep all of theirs."""
+    """Rank 1 dies in the third round after two local steps; the others keep all of theirs."""
     run = launch("elastic_diloco", 3 + spares, **RECIPE, spares=spares, fail="rank=1,step=12", out=tmp_path / "run")
     assert [line["loss"] for line in run.metrics] == pytest.approx(
         computed(3, dead=1, dies_at=12, spare=bool(spares)), rel=1e-4
@@ -95,7 +95,7 @@ def test_who_dies_is_missing_from_the_round_and_nothing_else_is_lost(spares: int
 
 
 def test_who_has_the_result_sends_it_to_who_was_interrupted(under_mpirun: Any) -> None:
-    """Of three workers one has taken the outer step, and four steps after it; one has not; one is new."""
+    """One of three workers has taken the outer step and four more; one has not; one is new."""
     answer = under_mpirun("elastic_diloco_restore.py", 3)
     assert answer.pop("statistics") == [0.0, 1.0, 0.0], "the new one has those of the one that is ahead"
     assert answer == {

@@ -1,4 +1,4 @@
-"""Elastic Horovod with real kills: the others go on from the last commit, and the record is that of our own ways.
+"""Elastic Horovod with real kills: the others continue from the last commit, with a record like our methods'.
 
 That no process is left is asserted after every test, by a fixture in tests/conftest.py.
 """
@@ -23,11 +23,11 @@ pytestmark = pytest.mark.skipif(importlib.util.find_spec("horovod") is None, rea
 
 STEPS = 60
 TRAINING_SET, BATCH = 1437, 64  # of the digits; the default
-TIMEOUT_S = 180  # of what takes 10 seconds on a machine that has nothing else to do
+TIMEOUT_S = 180  # for what takes 10 seconds on an idle machine
 
 
 def assert_complete(run: Run, members: list[int], at_first: int, steps: int = STEPS) -> None:
-    """These were there at the end, with the same parameters, and each step is written once, with its whole batch."""
+    """Check the last members, their equal parameters, and that each step is recorded once, with its whole batch."""
     summary = run.summary
     assert (summary.ranks, summary.members, summary.steps) == (len(members), members, steps)
     assert len(set(summary.params_sha256 or [])) == 1
@@ -46,7 +46,7 @@ def assert_complete(run: Run, members: list[int], at_first: int, steps: int = ST
 
 
 def struck(run: Run) -> list[tuple[int, int, str, int]]:
-    """The faults of the record, but for their times: rank, step, kind, steps lost."""
+    """Return the record's faults without their times: rank, step, kind, steps lost."""
     return [(fault["rank"], fault["step"], fault["kind"], fault["steps_lost"]) for fault in run.summary.faults]
 
 
@@ -55,7 +55,7 @@ def horovod(workers: int, folder: Path, **options: Any) -> Run:
 
 
 def test_survivors_continue_from_the_last_commit(tmp_path: Path) -> None:
-    """First a worker dies, and then rank 0 itself, which writes; each step is that of `membership`, but for dropout."""
+    """First a worker dies, then rank 0, which writes the record; each step is that of `membership`, but for dropout."""
     fails = ["rank=1,step=23", "rank=0,step=43"]
     run = horovod(3, tmp_path, fail=fails, dropout=0.0, gloo_timeout=10)
     assert_complete(run, [2], at_first=3)
@@ -63,7 +63,7 @@ def test_survivors_continue_from_the_last_commit(tmp_path: Path) -> None:
 
     ours = launch("membership", 3, steps=STEPS, fail=fails, dropout=0.0, out=tmp_path / "ours")
     assert ours.summary.members == [2]
-    lost = {*range(20, 23), *range(40, 43)}  # of these `membership` does not know the dead one's part of the loss
+    lost = {*range(20, 23), *range(40, 43)}  # here `membership` lacks the dead rank's part of the loss
     for its, line in zip(run.metrics, ours.metrics, strict=True):
         if its["step"] not in lost:
             assert its["loss"] == pytest.approx(line["loss"], rel=5e-3), its["step"]
@@ -72,15 +72,15 @@ def test_survivors_continue_from_the_last_commit(tmp_path: Path) -> None:
 
 @pytest.mark.soak  # in `make test` a worker comes late under Slurm: tests/slurm/test_elastic_horovod_script.py
 def test_a_new_worker_starts_after_the_cooldown(tmp_path: Path) -> None:
-    """Slow enough that it comes before the end; it has a number of its own."""
-    slow = {"slow": "rank=0,factor=200", "wait_timeout": 150}  # a busy machine's delays take so many times as long, too
+    """Training is slow enough that the worker joins before the end; it has a new number."""
+    slow = {"slow": "rank=0,factor=200", "wait_timeout": 150}  # a busy machine's delays are multiplied, too
     run = horovod(2, tmp_path, fail="rank=1,step=12", cooldown=1, **slow)
     assert_complete(run, [0, 2], at_first=2)
     assert struck(run) == [(1, 12, "kill", 2)], "the newcomer's arrival is no failure"
 
 
 def test_a_host_with_a_failed_worker_is_not_used_again(tmp_path: Path) -> None:
-    """The blacklist's trap: all workers on what Horovod takes for one host."""
+    """The blacklist's trap: all workers are on one host for Horovod."""
     (tmp_path / "hosts").write_text("localhost:2\n")
     with pytest.raises(LaunchError, match=r"ended the workers that were left \(0\): it takes no host again where one"):
         horovod(2, tmp_path, fail="rank=1,step=12", hosts_file=tmp_path / "hosts")
@@ -99,14 +99,14 @@ def test_a_failed_worker_ends_all_workers_of_its_host(tmp_path: Path) -> None:
 
 @pytest.mark.soak  # Horovod's threads compute all the time while they wait
 def test_a_worker_that_hangs_ends_the_job_in_time(tmp_path: Path) -> None:
-    """Horovod does not notice one: those who wait do, for their time-out."""
+    """Horovod does not detect a hang: the waiting ranks do, by their time-out."""
     with pytest.raises(LaunchError, match="has waited for the others longer than --wait-timeout 12"):
         horovod(2, tmp_path, fail="rank=1,step=12,how=hang", wait_timeout=12, gloo_timeout=10)
     assert EventLog(tmp_path / "run" / "logbook.jsonl").struck() == {(1, 12)}, "it was the hang that they waited for"
 
 
 def test_a_worker_that_cannot_be_started_has_failed(under_mpirun: Callable[..., Any], tmp_path: Path) -> None:
-    """The driver waits until none is living: one that has never lived must not count as such."""
+    """The driver waits until no worker is alive: one that never started must not count as alive."""
     assert under_mpirun("lost_host.py", 1, str(tmp_path)) == {"status": 1, "living": 0, "failed": [0]}
 
 

@@ -1,4 +1,4 @@
-"""The bully election among processes: all agree on the highest, in groups of every size and whoever comes late."""
+"""The bully election among processes: all agree on the highest, in groups of every size and whichever rank is late."""
 
 from __future__ import annotations
 

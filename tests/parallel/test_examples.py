@@ -1,4 +1,4 @@
-"""The tasks under examples/: models that nobody here wrote, trained by methods that know nothing of them."""
+"""The tasks under examples/: models from other projects, trained by methods that know nothing of them."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ IMPORTED = [f"transformers.models.{name}.modeling_{name}" for name in FROM_TRANS
 
 @pytest.fixture(scope="module")
 def with_transformers() -> Iterator[None]:
-    """From here to the end of the module ranks are forked from a process that has imported the models."""
+    """Until the end of the module fork ranks from a process that has imported the models."""
     with pytest.MonkeyPatch.context() as environment:
         for name in (fork_client.ADDRESS, rank_starter.MODULE, SESSION):  # it stays until the last test has ended
             environment.delenv(name, raising=False)

@@ -1,4 +1,4 @@
-"""What is not a death at once: a rank that hangs, a step that fails on one worker, failures that pile up."""
+"""Failures other than a clean death: a hung rank, a step that fails on one worker, several failures at once."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.tasks import frozen
 
 STEPS = 60
 SAME: dict[str, Any] = {"steps": STEPS, "dropout": 0.0}
-HANG_AFTER = 4.0  # a rank is slow, not silent, on a machine that has other things to do
+HANG_AFTER = 4.0  # on a busy machine a rank is slow, not silent
 
 
 @pytest.fixture(scope="module")
@@ -51,7 +51,7 @@ def test_a_partition_that_heals_before_it_is_noticed_costs_only_time(whole: Run,
 
 
 def test_a_frozen_process_is_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """SIGSTOP stops its heartbeats, too: it is silent, and another rank of its host has to end it."""
+    """SIGSTOP stops a rank's heartbeats, too: it is silent, and another rank of its host has to kill it."""
     same: dict[str, Any] = {"task": f"{frozen.__file__}:task", "steps": 12}
     whole = launch("membership", 3, **same, out=tmp_path / "whole")
     monkeypatch.setenv(frozen.RANK, "2")
@@ -89,7 +89,7 @@ def test_a_spare_joins_after_repeated_failures(tmp_path: Path) -> None:
 
 
 def test_the_learning_rate_follows_the_loss_through_a_change(tmp_path: Path) -> None:
-    """The same on all workers, the newcomer too, or their parameters would part."""
+    """The same on all workers, including the joining one, or their parameters would diverge."""
     run = launch("membership", 4, spares=1, fail="rank=0,step=33", adapt_lr=True, lr=0.4, **SAME, out=tmp_path / "run")
     assert run.summary.members == [1, 2, 3]
     assert len(set(run.summary.params_sha256 or [])) == 1

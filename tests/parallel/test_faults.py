@@ -17,7 +17,7 @@ WAIT_TIMEOUT_S = RunOptions().wait_timeout  # longer than anything here takes on
 def failing(
     tmp_path: Path, fault: str, scenario: str = "sync_sgd", ranks: int = 4, **options: object
 ) -> tuple[str, float]:
-    """The message of a run with `fault`, and how long after the last step it came, in seconds."""
+    """Return the message of a run with `fault`, and its delay after the last step, in seconds."""
     with pytest.raises(LaunchError) as failed:
         launch(scenario, ranks, fail=fault, steps=500, out=tmp_path, **options)
     last_loss = (tmp_path / "metrics.jsonl").stat().st_mtime
@@ -48,7 +48,7 @@ def test_a_hung_rank_is_detected_and_named(tmp_path: Path) -> None:
 def test_a_librarys_own_error_does_not_hide_the_cause(scenario: str, tmp_path: Path) -> None:
     if scenario == "horovod_sgd" and importlib.util.find_spec("horovod") is None:
         pytest.skip("no Horovod: make setup builds it")
-    # Two ranks, since those that wait in Horovod poll all the time.
+    # Two ranks, because ranks that wait in Horovod poll all the time.
     message, _ = failing(tmp_path / "kill", "rank=1,step=20,how=kill", scenario, ranks=2)
     assert message == "rank 1 at step 20 was killed by SIGKILL (--fail rank=1,step=20,how=kill)"
     message, _ = failing(tmp_path / "hang", "rank=1,step=20,how=hang", scenario, ranks=2, wait_timeout=5)

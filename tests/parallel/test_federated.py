@@ -1,4 +1,4 @@
-"""Federated averaging on ranks: the same whatever their number, plain or secure; counted; refusals."""
+"""Federated averaging on ranks: the same result for any number of ranks, plain or secure; its bytes; refusals."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_a_secure_sum_trains_the_same_model_also_when_clients_are_lost(runs: dic
 
 
 def secure_bytes(ranks: int, lost: float) -> int:
-    """The model down a tree; in each round three tables up a tree and down again, and the vectors that are away."""
+    """Bytes: the model down a tree; in each round three tables up and down a tree, and the vectors of other ranks."""
     steps, per_round = RECIPE["steps"], RECIPE["per_round"]
     total = (steps + 1) * (ranks - 1) * 4 * PARAMETERS
     for number in range(steps):
@@ -74,7 +74,7 @@ def test_a_diverged_client_is_reported_with_and_without_a_secure_sum(tmp_path: P
 
 @pytest.mark.parametrize("ranks", [1, 2, 4])
 def test_bytes_sent_equal_the_formulas(runs: dict[int, Run], ranks: int) -> None:
-    """Down a tree the model once to each rank, and once more at the end; up a vector from each client that is away."""
+    """Bytes: the model down a tree in each round and at the end; a vector up from each client of another rank."""
     summary = runs[ranks].summary
     away = [
         client

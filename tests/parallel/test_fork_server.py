@@ -1,4 +1,4 @@
-"""Ranks forked from a process that has imported torch: like any other, and never left behind."""
+"""Ranks forked from a process that has imported torch: they behave like any other, and none is left."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ START = (
     "fork_server.start(*os.environ.get('START_WITH', '').split()); "
     "print(os.environ[fork_client.ADDRESS], flush=True); input()"
 )
-# All that makes a process.
+# All properties of a process.
 TELL = """
 import json, os, resource, sys
 print(json.dumps({
@@ -41,7 +41,7 @@ SLEEP = "import os, time; print(os.getpid(), flush=True); time.sleep(600)"
 
 
 def start(words: list[str], environment: dict[str, str], **keywords: Any) -> subprocess.Popen[str]:
-    """A process in this one's environment, without its fork server, and with `environment`."""
+    """Start a process in this one's environment, without its fork server, and with `environment`."""
     cold = {name: value for name, value in os.environ.items() if name not in (fork_client.ADDRESS, rank_starter.MODULE)}
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
     command = [sys.executable, *words]
@@ -104,7 +104,7 @@ def test_a_forked_rank_equals_a_started_one(python_path: str, address: dict[str,
 
 
 def test_forked_ranks_do_not_share_unseeded_random_numbers(address: dict[str, str], tmp_path: Path) -> None:
-    """Else every model would start with the same parameters on all ranks, though no rank had sent its own."""
+    """Otherwise every model would start with the same parameters on all ranks, although no rank had sent them."""
     draw = "import numpy, random, torch; print(numpy.random.rand(), random.random(), float(torch.rand(1)))"
     drawn = [rank(tmp_path, draw, address).communicate(timeout=PATIENCE_S)[0].split() for _ in range(2)]
     assert len(drawn[0]) == 3
@@ -220,7 +220,7 @@ def test_no_process_survives_the_owner_of_the_fork_server(tmp_path: Path) -> Non
 
 
 def test_started_as_python_starts_a_module_the_client_has_a_fork_too(address: dict[str, str], tmp_path: Path) -> None:
-    """As a user may start one, with mpirun in a notebook: then the path is what this Python has made it."""
+    """As a user may start one, with mpirun in a notebook: then the path is this Python's."""
     program = tmp_path / "program.py"
     program.write_text(TELL)
     warmed, cold = (

@@ -1,4 +1,4 @@
-"""Hosts on this machine: ranks are on them, messages between them take their time, and nothing is left."""
+"""Hosts on this machine: ranks run on them, messages between them take time, and nothing is left."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from farandole import LaunchError, UsageError, launch
 from farandole.runtime.placement import COMMAND, HOSTS, Placement, chosen
 from farandole_tools.hosts import network
 
-pytestmark = pytest.mark.one_by_one  # all hosts of this machine hang on one bridge
+pytestmark = pytest.mark.one_by_one  # all hosts of this machine are on one bridge
 
 MBPS = 100.0
 RECIPE: dict[str, Any] = {"steps": 5, "hidden": 16}
@@ -60,7 +60,7 @@ def test_a_training_across_hosts_ends_with_the_parameters_of_one_on_one_host(col
         assert across.params_sha256 == alone.params_sha256
     assert across.bytes_sent
     assert alone.bytes_sent
-    if collective == "hierarchical":  # across goes a half from each of two ranks, and back
+    if collective == "hierarchical":  # each of two ranks sends a half across, and back
         assert sum(across.bytes_sent) < sum(alone.bytes_sent) / 2
 
 
@@ -103,7 +103,7 @@ def test_a_second_up_changes_nothing_or_is_refused(two: Path) -> None:
 
 
 def test_down_removes_everything(two: Path) -> None:
-    """The last test of this file: it takes the hosts away."""
+    """The last test of this file: it removes the hosts."""
     holders = network.status(two).hosts.values()
     assert network.down(two)
     assert not any(Path(f"/proc/{holder}").exists() for holder in holders)

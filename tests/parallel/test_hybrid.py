@@ -39,7 +39,7 @@ def test_every_step_equals_the_single_process(
 
 
 def test_local_rows_are_updated_as_a_server_would_update_them(under_mpirun: Callable[..., Any], tmp_path: Path) -> None:
-    """Momentum and Adam remember per row, so no dense optimizer is the same; stale training has no fixed result."""
+    """Momentum and Adam have a state per row, so no dense optimizer is the same; stale training has no fixed result."""
     cases = [("bsp", "momentum", 5.0), ("bsp", "adam", 0.1), ("ssp", "sgd", 30.0)]
     runs = [
         run(scenario=scenario, sync=sync, update=update, lr=rate, steps=60)
@@ -78,7 +78,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Run]:
 
 
 def rows_sent(found: Run, workers: int = 3) -> float:
-    """How many rows have travelled, there or back, by the bytes of the record.
+    """Return how many rows were sent, in either direction, by the bytes of the record.
 
     Each step a worker pulls (row numbers there, rows back) and pushes (numbers and rows): four payloads.
     There is a last pull whose numbers bring no rows; it counts little.
@@ -129,7 +129,7 @@ def test_cold_rows_at_clients_travel_only_between_those_that_share_them(runs: di
     at_servers = division["rows_sent_per_epoch"] - between
     pairs = EPOCH * workers * (workers - 1)
     headers = sum(summary.messages_sent) - workers * (4 * EPOCH + 1) - 4 * pairs
-    nbytes = sum(summary.bytes_sent) - HEADER * headers - 8 * pairs  # how many rows are asked for
+    nbytes = sum(summary.bytes_sent) - HEADER * headers - 8 * pairs  # the number of requested rows
     nbytes -= between // 2 * (ROW_NUMBER + 2 * CLASSES * 4)
     assert at_servers <= nbytes / (ROW_NUMBER + CLASSES * 4) <= at_servers * (1 + 1 / EPOCH)
     assert between > 0
@@ -153,6 +153,6 @@ def test_bad_input_is_one_line(tmp_path: Path) -> None:
 
 
 def test_a_death_ends_the_run_with_its_reason(tmp_path: Path) -> None:
-    """Each worker has rows that nobody else has."""
+    """Each worker has rows that no other has."""
     with pytest.raises(LaunchError, match="rank 3 at step 10 was killed by SIGKILL"):
         launch("hybrid_parameters", 5, buckets=4096, steps=100, fail="rank=3,step=10", out=tmp_path / "run")

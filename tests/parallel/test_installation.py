@@ -1,4 +1,4 @@
-"""An installation from a wheel, used outside any checkout: labs, notebooks and batch scripts have come with it."""
+"""An installation from a wheel, used outside any checkout: it includes labs, notebooks and batch scripts."""
 
 from __future__ import annotations
 

@@ -94,14 +94,14 @@ def test_bad_input_that_the_ranks_refuse_is_one_line(tmp_path: Path) -> None:
 
 
 def test_a_missing_record_is_a_failure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where ranks outlive each other the rest may have done all that they had to do."""
+    """With ULFM the other ranks may have finished their work."""
     monkeypatch.setattr(launching, "run_ranks", lambda *_, **__: Output(["", ""], ["", ""]))
     with pytest.raises(LaunchError, match="the rank that writes the record died before it did"):
         launch("parameter_server", 3, out=tmp_path / "run")
 
 
 def interrupted(folder: Path, *stops: signal.Signals) -> subprocess.CompletedProcess[str]:
-    """A run of the command line that gets these signals, one right after the other, while its ranks train."""
+    """Run the command line and send it these signals, one right after another, while its ranks train."""
     temporary = folder / "tmp"
     temporary.mkdir()
     command = [*FARANDOLE, "run", "sync_sgd", "-n", "3", "--steps", "1000000"]
@@ -150,7 +150,7 @@ def test_a_launch_that_fails_leaves_no_file(tmp_path: Path, monkeypatch: pytest.
     ],
 )
 def test_a_signal_takes_every_rank_down(stops: list[signal.Signals], line: str, tmp_path: Path) -> None:
-    """However often it comes, and with all temporary files."""
+    """However often the signal comes, and with all temporary files."""
     done = interrupted(tmp_path, *stops)
     assert (done.returncode, done.stderr) == (128 + stops[0], f"{line}\n")
 

@@ -23,7 +23,7 @@ def test_every_step_equals_the_loop_in_one_process(under_mpirun: Callable[..., A
     if ranks == 1:
         assert {case["steps_apart"] for case in found.values()} == {0}
         return
-    # In 11 steps: averages after 3, 6, 9 and 11; half the way leaves all apart until the last; and so on.
+    # In 11 steps: averages after 3, 6, 9 and 11; with alpha 0.5 the copies differ until the last; and so on.
     assert {name: case["steps_apart"] for name, case in found.items()} == {
         "whole way": 7, "half the way": 10, "post-local": 6, "once": 10,
     }  # fmt: skip

@@ -1,4 +1,4 @@
-"""Messages that are lost, late or doubled between real ranks: the same training, and what it costs is counted."""
+"""Messages that are lost, late or duplicated between real ranks: the same training, and its cost is counted."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def both(folder: Path, scenario: str, ranks: int, fail: list[str], **options: An
     ("scenario", "ranks", "options"),
     [
         ("sync_sgd", 4, {"collective": "bidirectional-ring"}),  # several messages at a time; the ring is local_sgd's
-        ("sync_sgd", 3, {"overlap": True, "bucket_kb": 4}),  # a thread and a group of its own
+        ("sync_sgd", 3, {"overlap": True, "bucket_kb": 4}),  # a separate thread and group
         ("local_sgd", 7, {"period": 4}),
         ("dpsgd", 4, {}),
         ("parameter_server", 4, {"sync": "bsp"}),
@@ -44,7 +44,7 @@ def test_lost_messages_leave_the_parameters_bitwise_unchanged(
     assert plain.faults == []
     assert struck.delivery
     assert plain.bytes_sent
-    if scenario != "parameter_server":  # its clients also say now and then that they live
+    if scenario != "parameter_server":  # its clients also send heartbeats
         repeated = struck.delivery["repeated_bytes"]
         assert struck.bytes_sent == [sent + again for sent, again in zip(plain.bytes_sent, repeated, strict=True)]
     lost, doubled, late = struck.faults
@@ -74,7 +74,7 @@ def test_checksums_find_every_corrupted_message_and_it_is_sent_again(tmp_path: P
 
 
 def test_without_checksums_corrupted_gradients_pass_unless_they_are_audited(tmp_path: Path) -> None:
-    """In a ring some corrupted part goes on to the other ranks, and one does not come back to the rank that sent it."""
+    """In a ring some corrupted part reaches the other ranks, and one does not come back to its sender."""
     corrupt = ["rank=1,step=4,how=corrupt,share=1,until=5"]
     plain, struck = both(tmp_path, "sync_sgd", 4, corrupt)
     assert struck.params_sha256 != plain.params_sha256

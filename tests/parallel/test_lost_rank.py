@@ -1,4 +1,4 @@
-"""A rank that something outside kills: the survivors say which, without having been told."""
+"""A rank killed from outside: the survivors report which, although no --fail announced it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Membership update with real kills: who is left goes on, each step is done once, and a spare changes nothing.
+"""Membership update with real kills: the survivors continue, each step is done once, and a spare changes nothing.
 
 That no process is left is asserted after every test, by a fixture in tests/conftest.py.
 """
@@ -23,31 +23,31 @@ PROGRAM = str(Path(__file__).parent / "programs" / "training_with_deaths.py")
 STEPS = 60
 BATCH = 64  # the default
 TRAINING_SET = 1437  # of the digits
-# Without dropout the parameters do not depend on who works on what, but for the order in which sums are formed.
+# Without dropout the assignment of work to ranks only changes the order of sums.
 RECIPE: dict[str, Any] = {"steps": STEPS, "dropout": 0.0}
 WORDS = ["--steps", str(STEPS), "--dropout", "0"]
 
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory: pytest.TempPathFactory) -> Run:
-    """Four workers, and nothing happens."""
+    """Return the run of four workers without a failure."""
     return launch("membership", 4, **RECIPE, out=tmp_path_factory.mktemp("whole") / "run")
 
 
 def struck(run: Run) -> list[tuple[int, int, str, int]]:
-    """The faults of the record, but for their times: rank, step, kind, steps lost."""
+    """Return the record's faults without their times: rank, step, kind, steps lost."""
     return [(fault["rank"], fault["step"], fault["kind"], fault["steps_lost"]) for fault in run.summary.faults]
 
 
 def samples(workers: int) -> list[int]:
-    """Of each step's batch, where so many workers begin; the batches stay as they are when some have gone."""
+    """Return each step's number of samples, if `workers` begin; the batches do not change when some have died."""
     shares = equal_shares(TRAINING_SET, workers)
     epoch = steps_per_epoch(TRAINING_SET, BATCH)
     return [sum(batch_size(share, epoch, step) for share in shares) for step in range(STEPS)]
 
 
 def assert_complete(run: Run, members: list[int], at_first: int = 4) -> None:
-    """These were there at the end, with the same parameters, and each step was done once, with its whole batch.
+    """Check the members at the end, their equal parameters, and that each step was done once, with its whole batch.
 
     Args:
         at_first: how many have worked.
@@ -106,7 +106,7 @@ def test_one_rank_survives_deaths_from_the_first_step_to_the_last(whole: Run, tm
 
 
 def test_two_die_at_the_same_step_and_later_a_third(tmp_path: Path) -> None:
-    """Two spares for three places: five workers while they last, then four."""
+    """Two spares for three deaths: five workers while they last, then four."""
     fails = ["rank=1,step=23", "rank=3,step=23", "rank=0,step=45"]
     run = launch("membership", 7, spares=2, fail=fails, **RECIPE, out=tmp_path / "run")
     assert_complete(run, [2, 4, 5, 6], at_first=5)
@@ -131,7 +131,7 @@ def test_deaths_during_the_recovery_and_after_the_last_step(whole: Run, tmp_path
     assert [line["samples"] for line in run.metrics] == samples(4)
     assert_same_training(run, whole, but_for=range(30, 33))
     assert (0, 33, "kill", 0) in struck(run)
-    # Who has been there from the first step has sent at least as much as two workers do: two messages a step.
+    # A member since the first step has sent at least what one of two workers sends: two messages a step.
     assert run.summary.messages_sent is not None
     assert run.summary.messages_sent[0] >= 2 * STEPS
     assert run.summary.messages_sent[1] >= 2 * (STEPS - 33)
@@ -146,7 +146,7 @@ def test_a_spare_that_becomes_coordinator_after_the_last_step_has_the_losses(tmp
 
 
 def test_a_death_before_the_first_step(whole: Run, tmp_path: Path) -> None:
-    """Of the coordinator, for which the others wait."""
+    """The coordinator hangs, for which the others wait."""
     out = tmp_path / "run"
     output = run_ranks([PROGRAM, "membership", "0@start", *WORDS, "--out", str(out)], 4, timeout_s=120)
     run = Run(out, str(output))
@@ -158,7 +158,7 @@ def test_a_death_before_the_first_step(whole: Run, tmp_path: Path) -> None:
 
 
 def test_a_death_while_the_survivors_compare_their_steps(whole: Run, tmp_path: Path) -> None:
-    """Of the spare that is being told the state, and leads."""
+    """The spare hangs while it receives the state, and leads."""
     out = tmp_path / "run"
     options = [*WORDS, "--spares", "1", "--fail", "rank=0,step=33", "--out", str(out)]
     output = run_ranks([PROGRAM, "membership", "4@catch-up", *options], 5, timeout_s=120)
@@ -171,7 +171,7 @@ def test_a_death_while_the_survivors_compare_their_steps(whole: Run, tmp_path: P
 
 @pytest.mark.parametrize("deaths", ["3@over", "0@over"], ids=["a spare", "the coordinator"])
 def test_a_death_after_the_end_does_not_fail_the_run(deaths: str, tmp_path: Path) -> None:
-    """Though nobody is left to miss it, and another one was missed before."""
+    """Although no rank is left to detect it, and another death was detected before."""
     out = tmp_path / "run"
     options = [*WORDS, "--spares", "2", "--fail", "rank=1,step=13", "--out", str(out)]
     run_ranks([PROGRAM, "membership", deaths, *options], 4, timeout_s=120)
@@ -181,7 +181,7 @@ def test_a_death_after_the_end_does_not_fail_the_run(deaths: str, tmp_path: Path
 
 
 def test_a_spare_may_die_while_it_waits(tmp_path: Path) -> None:
-    """No rank needs it, and the other one is still there when a worker dies, later than after any time-out."""
+    """No rank needs the spare, and the other one is still alive when a worker dies, after every time-out."""
     out, steps = tmp_path / "run", 300  # of 20 ms and more
     options = ["--steps", str(steps), "--spares", "2", "--out", str(out)]
     options += ["--fail", f"rank=1,step={steps - 5}", "--wait-timeout", "4", "--hang-after", "3"]
@@ -194,7 +194,7 @@ def test_a_spare_may_die_while_it_waits(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("spares", [0, 1])
 def test_the_death_of_all_workers_is_reported(spares: int, tmp_path: Path) -> None:
-    """A spare that waits is of no help: what was learned has died with the workers."""
+    """A waiting spare does not help: the parameters are lost with the workers."""
     fails = ["rank=0,step=5", "rank=1,step=5"]
     with pytest.raises(LaunchError) as failed:
         launch("membership", 2 + spares, spares=spares, fail=fails, **RECIPE, out=tmp_path / "run", timeout_s=60)

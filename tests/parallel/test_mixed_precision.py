@@ -1,4 +1,4 @@
-"""Mixed precision under mpirun: the same as in one process, skipped by all together, and it learns."""
+"""Mixed precision under mpirun: the same as in one process, all ranks skip the same steps, and it learns."""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ Spread = Callable[[int, list[dict[str, Any]]], Answer]
 
 @pytest.fixture
 def spread(under_mpirun: Callable[..., Any]) -> Spread:
-    """Train each case on so many ranks and beside it in one process."""
+    """Train each case on `ranks` ranks and also in one process."""
 
     def run(ranks: int, cases: list[dict[str, Any]]) -> Answer:
         answer: Answer = under_mpirun("parts_equal_whole.py", ranks, json.dumps(cases), timeout_s=240)
@@ -54,7 +54,7 @@ def spread(under_mpirun: Callable[..., Any]) -> Spread:
 @pytest.mark.one_in(2)
 @pytest.mark.parametrize("ranks", RANKS_OF_DEAR_TESTS)
 def test_every_schedule_equals_the_unsplit_model(spread: Spread, ranks: int) -> None:
-    """PipeDream is equal to one process that gives each stage the version it should see: not to plain SGD."""
+    """PipeDream equals one process that gives each stage its version, not plain SGD."""
     groups = 2 * ranks if ranks <= 4 else ranks
     cases: list[dict[str, Any]] = [
         {"schedule": "naive", "micro_batches": 1},

@@ -1,4 +1,4 @@
-"""The model-parallel scenarios as a user runs them: they learn, their records are complete, bad input is said."""
+"""The model-parallel scenarios as a user runs them: they learn, their records are complete, bad input is reported."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_data_parallel_and_hybrid_take_the_same_steps(tmp_path: Path) -> None:
 
 
 def test_messages_of_a_pipeline_are_counted(tmp_path: Path) -> None:
-    """An activation forward and its gradient back, for every micro-batch and border: of 32 numbers a sample."""
+    """Bytes: an activation forward and its gradient back, for every micro-batch and border, of 32 numbers a sample."""
     run = launch("pipeline", 3, steps=5, hidden=32, batch=48, micro_batches=6, balance="layers", out=tmp_path / "run")
     one_way = 5 * 48 * 32 * 4
     assert run.summary.bytes_sent == [one_way, 2 * one_way, one_way]

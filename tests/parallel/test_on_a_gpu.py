@@ -1,4 +1,4 @@
-"""Ranks that share cards (`--share-cards`): what they exchange goes through pinned memory, which MPI can read.
+"""Ranks that share cards (`--share-cards`) exchange data through pinned memory, which MPI can read.
 
 Each scenario, with what differs in its way to the card and back, against the same run on the processor: the same bytes,
 and losses that differ by rounding. On the card for tests (tests/card), whose kernels are the processor's, there is no
@@ -94,7 +94,7 @@ CASES: list[tuple[str, int, dict[str, Any]]] = [
     ("sync_cost", 2, {"steps": 16}),
     ("online", 4, {"steps": None}),
 ]
-# What they compute depends on when messages arrive, or on how fast ranks are.
+# Their results depend on when messages arrive, or on the ranks' speed.
 BY_TIME: list[tuple[str, int, dict[str, Any]]] = [
     ("parameter_server", 5, {"sync": "async", "servers": 2, "replicas": 1, "fail": "rank=3,step=9"}),
     ("parameter_server", 4, {"sync": "ssp"}),
@@ -133,7 +133,7 @@ def on(device: str, scenario: str, ranks: int, options: dict[str, Any], folder: 
 
 
 def compare(device: str, scenario: str, ranks: int, options: dict[str, Any], folder: Path) -> None:
-    if device == "card":  # it draws the processor's numbers, and a recovery has to go on with them
+    if device == "card":  # it draws the processor's random numbers, and a recovery has to continue with them
         options = {name: value for name, value in options.items() if name != "dropout"}
     on_card, on_processor = (on(each, scenario, ranks, options, folder) for each in ("auto", "cpu"))
     assert on_card.summary.device.startswith(device)
@@ -184,7 +184,7 @@ def test_every_scenario_has_a_case() -> None:
 @pytest.mark.parametrize("device", [CUDA], indirect=True)
 @pytest.mark.parametrize("options", [{}, {"collective": "mpi"}, {"overlap": True, "bucket_kb": 64}])
 def test_direct_trains_as_staged(device: str, options: dict[str, Any], tmp_path: Path) -> None:
-    """On the card for tests `test_card_for_tests.py` has it."""
+    """`test_card_for_tests.py` covers the card for tests."""
     named: dict[str, Any] = options | {"steps": 20, "device": device, "share_cards": True}
     try:
         direct = launch("sync_sgd", 2, **named, card_transport="direct", out=tmp_path / "direct")

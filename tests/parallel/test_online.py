@@ -1,4 +1,4 @@
-"""Online training follows the drift, and what is served meanwhile is whole, fresh, and in nobody's way."""
+"""Online training follows the drift, and served parameters are complete and fresh, and do not block the workers."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
 
 
 def over(lines: list[dict[str, Any]], name: str, key: str, lowest: float) -> float:
-    """The mean of `name` over the lines whose `key` is at least `lowest`."""
+    """Return the mean of `name` over the lines whose `key` is at least `lowest`."""
     return float(np.mean([line[name] for line in lines if line[key] >= lowest]))
 
 
@@ -74,13 +74,13 @@ def test_versions_only_grow_and_the_last_answers_are_the_final_parameters(run: R
 
 
 def test_the_reader_serves_what_is_being_learned(run: Run) -> None:
-    """Its questions are held out, so it may do a little worse than the workers."""
+    """The reader's questions are held out, so it may do a little worse than the workers."""
     assert over(run.serving, "accuracy", "angle", 60) > over(run.metrics, "test_then_train", "angle", 60) - 0.15
     assert over(run.serving, "accuracy", "angle", 60) > over(run.metrics, "frozen", "angle", 60) + 0.25
 
 
 def test_parameters_are_read_at_the_requested_interval(run: Run) -> None:
-    """Never sooner; later by a round of questions, or as long as a busy computer makes the reader wait."""
+    """Never earlier; later by a round of questions, or as long as a busy computer delays the reader."""
     served = run.serving
     read_at = {line["reading"]: line["wall_s"] - line["age_s"] for line in served}
     assert list(read_at) == list(range(len(read_at)))

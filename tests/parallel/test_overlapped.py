@@ -26,7 +26,7 @@ def test_overlap_and_buckets_leave_the_training_unchanged(under_mpirun: Callable
 
 
 def around_backward(run: Run, rank: int) -> list[tuple[float, float]]:
-    """Of each step of a rank: seconds from backward's end to when its first bucket begins, and its last one ends."""
+    """Return the seconds from backward's end to the first bucket's start and the last one's end, for each step."""
     its = [event for event in run.trace if event["pid"] == rank]
     backwards = [event for event in its if event["name"] == "forward and backward"]
     reductions = [(event["ts"], event["ts"] + event["dur"]) for event in its if event["tid"] == 1]
@@ -40,7 +40,7 @@ def around_backward(run: Run, rank: int) -> list[tuple[float, float]]:
 
 
 def test_the_trace_shows_overlap_and_the_record_exposed_communication(tmp_path: Path) -> None:
-    """A link that takes longer than backward, and time without a computation: there is much to hide, and a rest."""
+    """The link takes longer than backward: much can be hidden, and a part cannot."""
     options = {"steps": 12, "hidden": 512, "depth": 3, "batch": 256, "bucket_kb": 300}
     idle = {"slow": ["rank=0,factor=3", "rank=1,factor=3"], "link_mbps": 100}
     overlapped = launch("sync_sgd", 2, **options, **idle, overlap=True, out=tmp_path / "overlapped")
@@ -62,7 +62,7 @@ def test_the_trace_shows_overlap_and_the_record_exposed_communication(tmp_path: 
 
 
 def is_communication_between_steps(event: dict[str, Any], rank: int) -> bool:
-    """Of the rank's own thread, such as an exchange of losses."""
+    """Return whether the span is communication of the rank's own thread, such as an exchange of losses."""
     own = event["pid"] == rank and not event["tid"] and not event["args"]["depth"]
     return own and event["cat"] != "compute" and not event["name"].endswith("all-reduce")
 

@@ -1,4 +1,4 @@
-"""Data of a user's own: worker processes that read ahead, and streams."""
+"""A user's own data: worker processes that read ahead, and streams."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_workers_read_the_same_batches(method: str, ranks: int, options: dict[st
     assert by_workers.summary.test_metrics == alone.summary.test_metrics
 
 
-@pytest.mark.soak  # each imports torch anew
+@pytest.mark.soak  # each imports torch again
 def test_spawned_workers_do_too(tmp_path: Path) -> None:
     alone, spawned = (trained("sync_sgd", 2, {}, task, tmp_path) for task in ("alone", "by_spawned_workers"))
     assert spawned.summary.params_sha256 == alone.summary.params_sha256
@@ -100,7 +100,7 @@ LEARNING: list[tuple[str, int, dict[str, Any]]] = [
     ("choco_sgd", 2, {}),
     ("downpour", 3, {}),
 ]
-# Their data are their own, and they take no task at all.
+# They have their own data, and accept no task.
 NO_TASK = {
     *("small_network", "hybrid_parameters", "online", "adaptive"),
     *("tensor_split", "context_parallel", "expert_parallel", "grid"),
@@ -113,7 +113,7 @@ def streamed(method: str, ranks: int, options: dict[str, Any], task: str, folder
 
 
 def descended() -> list[float]:
-    """The loss of each step of gradient descent over the stream, in this process."""
+    """Return the loss of each step of gradient descent over the stream, in this process."""
     devices.seed_everything(0)
     task, arrays = streams.lines(), map(torch.from_numpy, waves.waves(waves.TRAIN, 0))
     model, samples, losses = task.model(), cycle(zip(*arrays, strict=True)), []

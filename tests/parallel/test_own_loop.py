@@ -1,4 +1,4 @@
-"""A user's own loop, made distributed: beside torch in one process, and what its record says."""
+"""A user's own loop, made distributed: compared with torch in one process, and its record."""
 
 from __future__ import annotations
 

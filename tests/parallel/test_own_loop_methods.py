@@ -1,4 +1,4 @@
-"""One loop of a user's own under each method: beside the method in one process, and what a death changes."""
+"""A user's own loop under each method: compared with the method in one process, and the effect of a death."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ PARAMETERS = 5 * 7 + 7 + 7 * 2 + 2
 
 
 def trained(method: str, ranks: int, out: Path, **options: Any) -> tuple[Run, list[dict[str, Any]]]:
-    """The run, and what each rank that lives has found."""
+    """Return the run, and each living rank's result."""
     program = str(Path(__file__).parent / "programs" / "own_loop_methods.py")
     run_ranks([program, method, json.dumps(options), str(out)], ranks, timeout_s=90)
     run, ends = Run.open(out), found(out)
-    if method != "ssp":  # whose samples depend on who is how fast
+    if method != "ssp":  # its samples depend on the workers' speed
         assert run.summary.samples_per_s * run.summary.wall_s == pytest.approx(3 * 53), "each once an epoch"
     assert run.summary.test_metrics == {"error": pytest.approx(ends[0]["error"], rel=1e-12)}
     return run, ends

@@ -1,4 +1,4 @@
-"""A user's own model, data, loss and metric under every method: beside plain gradient descent in this process.
+"""A user's own model, data, loss and metric under every method, compared with plain gradient descent in this process.
 
 The batch is the whole training set, so that a step is the same on any number of ranks.
 """
@@ -52,7 +52,7 @@ PIPELINED: list[tuple[str, int, dict[str, Any]]] = [
     ("hybrid", 4, {"pipeline_ranks": 2, "micro_batches": 2}),
     ("hybrid", 2, {"pipeline_ranks": 1, "shard_optimizer": True}),
 ]
-# Methods that go another way; they have to come down.
+# Other methods; their loss has to fall.
 OTHERS: list[tuple[str, int, dict[str, Any]]] = [
     ("sync_sgd", 2, {"precision": "bfloat16", "accumulate": 3}),
     ("compressed_sgd", 2, {"compressor": "top-k", "accumulate": 3}),
@@ -73,7 +73,7 @@ OF_ITS_OWN = {
 
 
 def descended(name: str) -> tuple[list[float], dict[str, float]]:
-    """The loss before each step of gradient descent, and the metrics after the last, by torch alone."""
+    """Return the loss before each step of gradient descent, and the metrics after the last, by torch alone."""
     task = getattr(waves, name)()
     devices.seed_everything(0)
     model, losses = task.model(), []
@@ -106,7 +106,7 @@ def test_it_is_gradient_descent(method: str, ranks: int, options: dict[str, Any]
     run = trained(method, ranks, options, "task", tmp_path)
     losses, metrics = descended("task")
     found = [line["loss"] for line in run.metrics]
-    first = DEATH + 1 if "fail" in options else 0  # the dead one's part of the losses before has died with it
+    first = DEATH + 1 if "fail" in options else 0  # the dead rank's part of the earlier losses is lost
     assert found[first:] == pytest.approx(losses[first:], rel=1e-4)
     assert len(found) == STEPS
     assert run.summary.test_accuracy is None

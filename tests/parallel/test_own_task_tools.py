@@ -1,4 +1,4 @@
-"""A task of a user's own beyond `run`: a search, the fit of a simulation, the bench, functions in place of names."""
+"""A user's own task beyond `run`: a search, the fit of a simulation, the bench, functions in place of names."""
 
 from __future__ import annotations
 

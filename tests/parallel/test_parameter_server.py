@@ -1,4 +1,4 @@
-"""The parameter server under mpirun: exact where it must be, within its bound where it may not."""
+"""The parameter server under mpirun: exact where it must be, and otherwise within its bound."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_other_transports_and_assignments_change_nothing(under_mpirun: Callable[
 
 
 def test_policies_at_their_synchronous_limit_equal_bsp(under_mpirun: Callable[..., Any]) -> None:
-    """Also under rules with a memory, which a step of four small ones would show."""
+    """Also under rules with a state, which four small steps in place of one would show."""
     answers = under_mpirun("ps_equals_single.py", 6, "2", *POLICIES_AT_THEIR_LIMIT)
     check(answers)
     for found in answers.values():
@@ -70,7 +70,7 @@ def test_elastic_averaging_equals_zhangs_formulas(under_mpirun: Callable[..., An
 
 
 def test_document_000s_round_costs_twice_and_descends_twice(tmp_path: Path) -> None:
-    """It is SGD at twice the rate, to rounding, with twice the messages; at its own rate it is something else."""
+    """It is SGD at twice the rate, to rounding, with twice the messages; at its own rate it differs."""
     options: dict[str, Any] = {"sync": "bsp", "steps": 30}
     twice = launch("parameter_server", 4, **options, update="twice", lr=0.1, out=tmp_path / "twice").summary
     once = launch("parameter_server", 4, **options, lr=0.2, out=tmp_path / "once").summary
@@ -94,11 +94,11 @@ def test_a_tree_keeps_the_parameters_and_reduces_the_servers_bytes(
 
 
 KEYS = 64 * 16 + 16 + 16 * 16 + 16 + 16 * 10 + 10
-ARRAYS = {"momentum": 2, "adam": 3, "adagrad": 2, "delay-compensated": 1}  # the parameters, and what a rule remembers
+ARRAYS = {"momentum": 2, "adam": 3, "adagrad": 2, "delay-compensated": 1}  # the parameters, and the rule's state
 
 
 def test_a_server_change_leaves_synchronous_parameters_unchanged(under_mpirun: Callable[..., Any]) -> None:
-    """Bitwise that of 3 servers all along; moved is what consistent hashing moves, once, with the rule's memory."""
+    """Bitwise that of 3 servers all along; only what consistent hashing moves is moved, once, with the rule's state."""
     changing = {
         "1 → 2": ("momentum", [1, 2]),
         "2 → 3": ("adam", [2, 3]),
@@ -140,7 +140,7 @@ def test_a_server_change_in_an_asynchronous_training_loses_nothing(tmp_path: Pat
 
 
 def test_a_thread_ends_the_training_and_nothing_is_lost(tmp_path: Path) -> None:
-    """All workers learn of it; each gradient begun is applied, once; the thread saw what it ended the training for."""
+    """All workers are informed; each begun gradient is applied once; the thread saw the loss that ended training."""
     summary = launch(
         "parameter_server", 6, servers=2, sync="async", steps=20_000, stop_below=1.0, check_every=0.02,
         out=tmp_path / "run",
@@ -260,7 +260,7 @@ def test_top_k_sends_less_and_learns(tmp_path: Path) -> None:
     assert all(seconds > 0 for seconds in figures["transfer_s"][1:])
 
 
-# Bytes of a server's part of so many entries, by hand.
+# Bytes of a server's part with that many entries, by hand.
 ENCODED: dict[str, Callable[[int], int]] = {
     "float16": lambda entries: 2 * entries,
     "bfloat16": lambda entries: 2 * entries,
@@ -353,7 +353,7 @@ def test_roles_may_share_a_rank(tmp_path: Path) -> None:
 
 
 def test_a_hung_worker_is_named(tmp_path: Path) -> None:
-    """Where memory is shared there are no heartbeats, for nobody could go on without it."""
+    """With shared memory there are no heartbeats, because no rank could continue without another."""
     options = {"sync": "ssp", "transport": "window", "fail": "rank=3,step=5,how=hang", "wait_timeout": 4}
     with pytest.raises(LaunchError, match="rank 3 at step 5"):
         launch("parameter_server", 4, **options, timeout_s=60, out=tmp_path / "run")

@@ -1,4 +1,4 @@
-"""`parameter_server.minimal` under a plain mpirun: exact with s = 0, within its bounds otherwise, always at an end."""
+"""`parameter_server.minimal` under a plain mpirun: exact with s = 0, within its bounds otherwise, and it ends."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def run(ranks: int, *words: str) -> subprocess.CompletedProcess[str]:
 
 
 def trained(ranks: int, *words: str) -> tuple[dict[int, int], dict[int, int], float, str]:
-    """Lead, staleness, accuracy, and the parameters' digest."""
+    """Return lead, staleness, accuracy, and the parameters' digest."""
     done = run(ranks, *words)
     assert done.returncode == 0, done.stderr
     lead, staleness, result = done.stdout.splitlines()

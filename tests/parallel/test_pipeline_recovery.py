@@ -1,4 +1,4 @@
-"""A pipeline whose stages are killed: a spare takes the place from the buddy's memory, and nothing shows afterwards.
+"""A pipeline whose stages are killed: a spare is restored from the buddy's memory, and the result does not change.
 
 That no process is left is asserted after every test, by a fixture in tests/conftest.py.
 """
@@ -28,8 +28,8 @@ PROGRAM = str(Path(__file__).parent / "programs" / "training_with_deaths.py")
 STEPS = 40
 EVERY = 5  # steps between two backups
 FIRST_BACKUP_S = 0.1  # until it is made, no stage has a copy of another
-AT_LEAST_S = 0.1  # no machine takes 300 steps in less: whoever is to die earlier has to
-# Measured times would cut the model differently each time, and digests are of a stage.
+AT_LEAST_S = 0.1  # no machine needs less for 300 steps: a death that is due earlier must occur
+# Measured times would cut the model differently each time, and each stage has a digest.
 RECIPE: dict[str, Any] = {"steps": STEPS, "depth": 3, "balance": "layers", "optimizer": "adam", "lr": 0.002}
 INTERLEAVED: dict[str, Any] = {
     **RECIPE, "depth": 2, "schedule": "interleaved", "chunks": 2, "micro_batches": 6, "optimizer": "momentum"
@@ -38,24 +38,24 @@ INTERLEAVED: dict[str, Any] = {
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory: pytest.TempPathFactory) -> Run:
-    """Four stages that are not protected, and nothing happens."""
+    """Train four unprotected stages without a failure."""
     return launch("pipeline", 4, **RECIPE, out=tmp_path_factory.mktemp("whole") / "run")
 
 
 @pytest.fixture(scope="module")
 def whole_interleaved(tmp_path_factory: pytest.TempPathFactory) -> Run:
-    """Likewise three, each with two pieces of the model."""
+    """Train three stages without a failure, each with two pieces of the model."""
     return launch("pipeline", 3, **INTERLEAVED, out=tmp_path_factory.mktemp("interleaved") / "run")
 
 
 def by_stage(run: Run) -> dict[str, str]:
-    """What each stage ended with, whichever rank it was."""
+    """Return each stage's final digest, whichever rank has it."""
     stages = [name.split(", ")[1] for name in run.rank_names]
     return dict(zip(stages, run.summary.params_sha256 or [], strict=True))
 
 
 def assert_nothing_shows(run: Run, whole: Run) -> None:
-    """Parameters, losses and accuracy are those of the run in which nothing happened, to the bit."""
+    """Check that parameters, losses and accuracy equal those of the undisturbed run, to the bit."""
     assert by_stage(run) == by_stage(whole)
     assert run.summary.final_loss == whole.summary.final_loss
     assert run.summary.test_accuracy == whole.summary.test_accuracy
@@ -68,7 +68,7 @@ def assert_nothing_shows(run: Run, whole: Run) -> None:
 
 
 def struck(run: Run) -> list[tuple[int, int, int]]:
-    """The faults of the record, but for their times: rank, step, steps lost."""
+    """Return the record's faults without their times: rank, step, steps lost."""
     for fault in run.summary.faults:
         assert 0 <= (fault["detected_s"] or 0) < fault["resumed_s"]
     return [(fault["rank"], fault["step"], fault["steps_lost"]) for fault in run.summary.faults]
@@ -113,7 +113,7 @@ def test_stages_that_hold_the_same_pieces_of_two_models_are_restored(tmp_path: P
 
 
 def test_deaths_during_a_backup_and_during_the_rollback(whole_interleaved: Run, tmp_path: Path) -> None:
-    """A stage dies as the fourth backup is being exchanged, and the spare that has been restored in its place."""
+    """A stage dies during the exchange of the fourth backup, and later the spare that replaced it."""
     run = train_with_deaths("1@backup,3@go-back", 5, tmp_path / "run", spares=2, **INTERLEAVED)
     assert_nothing_shows(run, whole_interleaved)
     assert run.summary.members == [0, 2, 4]
@@ -124,7 +124,7 @@ def test_deaths_during_a_backup_and_during_the_rollback(whole_interleaved: Run, 
 
 
 def test_deaths_in_the_middle_of_a_step_and_after_the_last(whole_interleaved: Run, tmp_path: Path) -> None:
-    """The first stage dies between two micro-batches, and the last one when the losses, which it has, are added up."""
+    """The first stage dies between two micro-batches, and the last one while its losses are added up."""
     run = train_with_deaths("0@pass,2@record", 5, tmp_path / "run", spares=2, **INTERLEAVED)
     assert_nothing_shows(run, whole_interleaved)
     assert run.summary.members == [1, 3, 4]
@@ -186,7 +186,7 @@ def test_checkpoints_take_two_spares(tmp_path: Path) -> None:
 
 
 def test_protection_sends_only_a_stages_state_with_one_message_per_tensor(whole: Run, tmp_path: Path) -> None:
-    """All that the stage knows, and nothing else, a message for each tensor; the training does not depend on it."""
+    """A backup sends a stage's state and nothing else, a message for each tensor; training does not depend on it."""
     run = launch("pipeline", 4, backup_every=EVERY, **RECIPE, out=tmp_path / "run")
     assert_nothing_shows(run, whole)
     assert run.summary.memory == whole.summary.memory
@@ -251,5 +251,5 @@ def test_random_kills_leave_the_parameters_unchanged_or_end_with_the_reason(
 
 
 def own_bytes(piece: nn.Sequential) -> int:
-    """Parameters, and what Adam remembers: two numbers for each, and how many steps there were."""
+    """Parameters and Adam's state: two numbers for each, and the number of steps."""
     return 3 * sum(parameter.nbytes for parameter in piece.parameters()) + torch.zeros((), dtype=torch.int64).nbytes

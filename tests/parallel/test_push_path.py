@@ -1,4 +1,4 @@
-"""The documentation's table of the files that a push passes is what runs during a push."""
+"""The documentation's table of the files on a push's path lists the files that run during a push."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ MOST_FILES = 8
 
 
 def table() -> tuple[list[str], set[str]]:
-    """The files that the page lists: those on the path, in order, and those that they use."""
+    """Return the files that the page lists: those on the path, in order, and those that they use."""
     text = PAGE.read_text("utf-8")
     rows = re.findall(r"^\| \d+ \|(.*)\|(.*)\|(.*)\|$", text[text.index("## The path of a push") :], re.MULTILINE)
     path = [name for file, _, _ in rows for name in FILE.findall(file)]

@@ -1,4 +1,4 @@
-"""What real models have, under the built-in methods, beside torch in this process."""
+"""Features of real models under the built-in methods, compared with torch in this process."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.tasks import real, waves
 FILE = Path(real.__file__)
 STEPS, LR = 12, 0.2
 SAME: dict[str, Any] = {"steps": STEPS, "lr": LR, "batch": waves.TRAIN}
-# Each with the number of ranks that train, and the steps that each takes alone.
+# Each with the number of training ranks, and each rank's local steps.
 WITH_STATISTICS: list[tuple[str, int, dict[str, Any], int, int]] = [
     *(("sync_sgd", ranks, {}, ranks, 1) for ranks in (1, 2, 4)),
     ("sync_sgd", 2, {"overlap": True, "bucket_kb": 1}, 2, 1),
@@ -42,7 +42,7 @@ def trained(method: str, ranks: int, options: dict[str, Any], task: str, folder:
 
 
 def mean(models: Sequence[nn.Module]) -> dict[str, torch.Tensor]:
-    """The state of a model that is the mean of these; integers are alike in all."""
+    """Return the state of a model that is the mean of these; integers are equal in all."""
     states = [model.state_dict() for model in models]
     return {
         name: torch.stack([state[name] for state in states]).mean(0) if first.is_floating_point() else first
@@ -51,7 +51,7 @@ def mean(models: Sequence[nn.Module]) -> dict[str, torch.Tensor]:
 
 
 def with_statistics(ranks: int, period: int) -> tuple[list[float], float]:
-    """The loss of each step and the test error: each rank has a part of the set, statistics, and `period` own steps."""
+    """Return each step's loss and the test error; each rank has its part of the set, statistics, and `period` steps."""
     devices.seed_everything(0)
     task = real.normalised()
     first = task.model()
@@ -152,7 +152,7 @@ def test_what_cannot_be_right_is_refused(
         trained(method, 3, options, task, tmp_path)
 
 
-# Methods whose step is one of gradient descent on the whole set, with what may be lost of the gradient on its way.
+# Methods whose step is one of gradient descent on the whole set, with the tolerance for losses in compression.
 IN_FLOAT64: list[tuple[str, int, dict[str, Any], float]] = [
     ("sync_sgd", 2, {}, 1e-9),
     ("sync_sgd", 4, {"overlap": True, "bucket_kb": 1}, 1e-9),
@@ -171,7 +171,7 @@ IN_FLOAT64: list[tuple[str, int, dict[str, Any], float]] = [
 
 
 def descended(name: str) -> tuple[list[float], float]:
-    """The loss before each step of gradient descent, and the test error after the last, by torch alone."""
+    """Return the loss before each step of gradient descent, and the test error after the last, by torch alone."""
     devices.seed_everything(0)
     task = getattr(real, name)()
     model, whole, losses = task.model(), _tensors(waves.TRAIN, 0), []
@@ -249,7 +249,7 @@ NOT_A_NUMBER: list[tuple[str, int, dict[str, Any], int]] = [
 
 
 def step_of_the_nan(workers: int, batch: int) -> int:
-    """The step in which the last worker reads the sample without a target."""
+    """Return the step in which the last worker reads the sample without a target."""
     share = equal_shares(waves.TRAIN, workers)[-1]
     sampler = EpochSampler(share, -(-waves.TRAIN // batch), 0, workers - 1)
     return next(step for step in range(share) if share - (waves.TRAIN - real.NAN_IN) in next(sampler))
@@ -277,7 +277,7 @@ def test_what_is_no_number_is_not_compressed(method: str, tmp_path: Path) -> Non
     assert "rank 1" in line
 
 
-# Methods of which a rank may have no sample in a step, on three workers.
+# Methods in which a rank may have no sample in a step, on three workers.
 WITH_EMPTY_PARTS: list[tuple[str, int, dict[str, Any]]] = [
     ("sync_sgd", 3, {}),
     ("sync_sgd", 3, {"overlap": True, "bucket_kb": 1}),
@@ -291,7 +291,7 @@ WITH_EMPTY_PARTS: list[tuple[str, int, dict[str, Any]]] = [
 
 
 def descended_on_few() -> list[float]:
-    """The loss of each step of gradient descent on the batches of three workers together."""
+    """Return the loss of each step of gradient descent on the batches of three workers together."""
     devices.seed_everything(0)
     task = real.few()
     model, (x, y) = task.model(), map(torch.from_numpy, waves.waves(real.FEW, 0))

@@ -1,4 +1,4 @@
-"""The record: complete, one schema for all scenarios, its figures what they claim to be."""
+"""The record: complete, one schema for all scenarios, correct figures."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_times_fit_into_the_wall_clock(run: Run) -> None:
     summary = run.summary
     for rank in range(3):
         busy = summary.compute_s[rank] + summary.comm_s[rank] + summary.wait_s[rank]
-        # How much lies between the spans, on a busy machine, is not for us to say.
+        # On a busy machine the time between the spans is unknown.
         assert 0 < busy <= 1.05 * summary.wall_s
     samples = sum(line["samples"] for line in run.metrics)
     assert summary.samples_per_s == pytest.approx(samples / summary.wall_s)
@@ -96,7 +96,7 @@ def test_twins_leave_the_same_record(scenario: str, run: Run, tmp_path: Path) ->
 
 
 def test_a_slow_rank_makes_the_others_wait(tmp_path: Path) -> None:
-    # It sleeps through nearly all of a step, beside which a busy machine's noise is little.
+    # The rank sleeps for nearly all of a step, so a busy machine's noise matters little.
     summary = launch("sync_sgd", 3, hidden=256, steps=12, slow="rank=1,factor=80", out=tmp_path / "run").summary
     assert summary.compute_s[1] > 1.5 * max(summary.compute_s[0], summary.compute_s[2])
     assert summary.wait_s[1] < 0.5 * min(summary.wait_s[0], summary.wait_s[2])

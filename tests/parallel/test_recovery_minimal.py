@@ -1,4 +1,4 @@
-"""`recovery.minimal` under a plain mpirun: the ranks that live end bitwise as one process that takes the same steps."""
+"""`recovery.minimal` under a plain mpirun: the survivors end bitwise as one process with the same steps."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ pytestmark = pytest.mark.skipif(
 
 
 def started(ranks: int, words: Sequence[str]) -> subprocess.CompletedProcess[str]:
-    """Run it by mpirun, and check that no process of it is left."""
+    """Run it under mpirun, and check that none of its processes is left."""
     mark = uuid.uuid4().hex
     program = [sys.executable, "-m", "farandole.recovery.minimal", *words]
     environment = mpirun.detect().environment(os.environ) | ONE_THREAD | {MARK: mark}
@@ -45,7 +45,7 @@ def started(ranks: int, words: Sequence[str]) -> subprocess.CompletedProcess[str
 
 
 def trained(ranks: int, words: Sequence[str]) -> dict[int, list[tuple[int, list[int], str]]]:
-    """Rank → what it has written: the step, the ranks of the view, the digest of the parameters."""
+    """Return what each rank has written: the step, the ranks of the view, the digest of the parameters."""
     done = started(ranks, words)
     written = defaultdict(list)
     for text in done.stdout.splitlines():
@@ -77,7 +77,7 @@ def test_survivors_end_with_the_parameters_of_one_process(ranks: int, killed: li
     views = [view for _, view, _ in lines]
     assert views[0] == list(range(ranks))
     assert views[-2:] == [survivors, []]
-    # A rank may be interrupted in the exchange before, to which the dead one had still contributed.
+    # A rank may be interrupted in the exchange before, to which the dead rank had still contributed.
     assert all(step - 1 <= begun <= step for begun, _, _ in lines[1:-1])
     first_steps = {begun: len(view) for begun, view, _ in lines[:-1]}  # of two views from one step the later one counts
     expected = oracle(sorted(first_steps.items()))

@@ -1,4 +1,4 @@
-"""Restart recovery with real kills: what comes out is what would have come out without them."""
+"""Restart recovery with real kills: the result is that of a run without them."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def uninterrupted(tmp_path_factory: pytest.TempPathFactory) -> Run:
 
 
 def killed(out: Path, step: int, rank: int = 1, ranks: int = 4, **options: Any) -> str:
-    """Start a run that loses a rank; what the launcher says of it."""
+    """Start a run that loses a rank; return the launcher's message."""
     fail = f"rank={rank},step={step},how={options.pop('how', 'kill')}"
     with pytest.raises(LaunchError) as caught:
         launch("restart", ranks=ranks, out=out, fail=fail, **RECIPE | options)
@@ -72,7 +72,7 @@ def test_a_run_killed_at_random_steps_ends_with_the_same_parameters(
     for fault, fail, step in zip(run.summary.faults, fails, steps, strict=True):
         assert f"rank={fault['rank']},step={fault['step']}" == fail
         assert fault["kind"] == "kill"
-        # The checkpoint that was being written when the rank died may be lost with it.
+        # The checkpoint that was written when the rank died may be lost with it.
         assert step % EVERY <= fault["steps_lost"] < 2 * EVERY
         assert (step - fault["steps_lost"]) % EVERY == 0
         assert fault["resumed_s"] > 0

@@ -8,8 +8,8 @@ from tests.conftest import SOAK
 from tests.parallel.same_parameters import HEADER_BYTES, KINDS, commands, differences, recorded, train
 
 BY_RANKS = commands()
-# Of two ranks make test trains what it does not train on four.
-# The methods' own tests compare them on these numbers of ranks with one process, and count their messages there.
+# On two ranks make test trains what it does not train on four. The methods' own tests compare them on these numbers
+# of ranks with one process, and count their messages there.
 ONLY_SOAK = {1, 3, 7}
 
 

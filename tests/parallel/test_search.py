@@ -1,4 +1,4 @@
-"""A search over the ranks: the same trials, judged the same, on however many; and only what moves is sent."""
+"""A search over the ranks: the same trials with the same result on any number; and only moved trials are sent."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def test_any_number_of_ranks_finds_the_same(alone: Run, ranks: int, tmp_path: Pa
 
 @pytest.mark.parametrize("options", [{"hidden": 8, "lr": 0.2, "accumulate": 3}, TEXT], ids=["digits", "text"])
 def test_a_trial_equals_the_training_of_one_process(options: dict[str, Any], tmp_path: Path) -> None:
-    """To the bit, though it was interrupted to be compared."""
+    """To the bit, although it was interrupted for the comparison."""
     searched = launch("search", 1, trials=3, steps=20, spread=1, **options, out=tmp_path / "search")
     trained = launch("sync_sgd", 1, steps=20, **options, out=tmp_path / "train")
     assert [trial["steps"] for trial in tried(searched)] == [20, 20, 10]

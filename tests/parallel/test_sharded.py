@@ -100,11 +100,11 @@ def check_bytes(variants: dict[str, Any], ranks: int, name: str) -> None:
     assert alive["3"] == [root + largest, root], "one unit at a time, and none between forward and backward"
     assert sent["disk"] == sent["3"] == sent.get("full", sent["3"])
     assert alive.get("full", alive["3"]) == alive["3"]
-    if name != "branches":  # which leaves a unit out, and uses another twice
+    if name != "branches":  # it leaves a unit out, and uses another twice
         assert root == 0
         assert sent["3"] == 3 * (ranks - 1) * whole * STEPS, "half as much again"
         assert sent["prefetch"] == sent["3"]
-        # Two at once, if the thread has its turn before the first is freed; `check_memory` sees that two are asked for.
+        # Two at once, if the thread runs before the first is freed; `check_memory` makes sure that two are requested.
         assert largest <= alive["prefetch"][0] <= 2 * largest
         group = 2 if ranks == 4 else 1
         in_groups = (ranks // group) * 3 * (group - 1) * whole
@@ -140,7 +140,7 @@ def check_memory(variants: dict[str, Any], ranks: int, name: str) -> None:
 
 
 def test_it_equals_torchs_fsdp2(under_mpirun: Callable[..., Any]) -> None:
-    """In bfloat16 too, since a quarter of the loss has a quarter of its gradient exactly."""
+    """In bfloat16, too, because a quarter of the loss has exactly a quarter of its gradient."""
     answer = under_mpirun("sharded_like_fsdp2.py", 4, "2")
     assert list(answer) == ["plain", "prefetch", "half", "groups"]
     for variant, found in answer.items():
@@ -162,7 +162,7 @@ def test_the_larger_the_number_of_layers_the_closer_to_the_papers_formula(tmp_pa
 
 @pytest.mark.parametrize("kind", ["prefetch", "when needed"])
 def test_ranks_that_take_different_branches_end_in_one_line(kind: str) -> None:
-    """They gather different units; neither takes the one's parameters for the other's."""
+    """Ranks would gather different units; none uses one unit's parameters as another's."""
     line = "rank [01] at step 2 has waited 2 s for rank [01] in exchange; ended by --wait-timeout 2"
     with pytest.raises(LaunchError, match=line):
         run_ranks([str(PROGRAMS / "sharded_apart.py"), kind], 2, timeout_s=60)

@@ -1,4 +1,4 @@
-"""In shared memory nobody goes on before all it needs is there, however late some rank is."""
+"""In shared memory no rank continues before everything it needs is there, however late another rank is."""
 
 from __future__ import annotations
 

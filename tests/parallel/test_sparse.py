@@ -1,4 +1,4 @@
-"""Sparse training: only touched rows travel, and it is single-process SGD on the union batch, step by step."""
+"""Sparse training: only used rows are sent, and it is single-process SGD on the union batch, step by step."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def test_every_step_equals_the_single_process(
 
 
 def test_every_policy_and_rule_learns_the_topics(under_mpirun: Callable[..., Any], tmp_path: Path) -> None:
-    # Shuffled: with whole documents, what a policy drops of one worker would be what only that one knows.
+    # Shuffled: with whole documents a dropped worker's data would be known to no other worker.
     same = {"steps": 60, "shards": "shuffled"}
     runs = [run(sync=sync, **same) for sync in ("ssp", "async", "half", "partial", "dssp", "history")]
     rates = {"momentum": 5.0, "adam": 0.1, "staleness-aware": 30.0, "delay-compensated": 30.0}
@@ -77,9 +77,9 @@ def test_bytes_sent_are_those_of_the_rows_used(tmp_path: Path) -> None:
     assert summary.bytes_sent is not None
     assert summary.messages_sent is not None
     # A worker: a pull with row numbers and a push with numbers and rows in each step, and a last pull; it sends
-    # a report a step, and a word at the end. So its bytes tell how many rows it has pushed and pulled.
+    # a report a step, and a message at the end. So its bytes tell how many rows it has pushed and pulled.
     headers = (steps + 1) + steps + steps + 1
-    # A worker that waits for longer than HEARTBEAT_S says that it is there.
+    # A worker that waits for longer than HEARTBEAT_S sends a heartbeat.
     heartbeats = [messages - (headers + (steps + 1) + 2 * steps) for messages in summary.messages_sent[2:]]
     assert all(0 <= number <= summary.wall_s / HEARTBEAT_S for number in heartbeats)
     train = text.split(text.load(), 0).train

@@ -230,7 +230,7 @@ def test_a_fault_of_a_rank_that_can_never_be_spawned_is_refused(tmp_path: Path) 
 
 
 ALL_DIED = re.compile(r"rank \d+( at step \d+)? cannot go on: every worker has died.*|all ranks have died.*", re.DOTALL)
-# What is not made good (docs/recovery.md): mpirun crashes, or somebody waits at the door in vain.
+# Known limits (docs/recovery.md): mpirun crashes, or a joining process waits in vain.
 NOT_MADE_GOOD = re.compile(rf"rank \d+( at step \d+)? has waited .* ended by --wait-timeout 30.*|{CRASH}", re.DOTALL)
 RANDOM = [Chaos((1.0, 2.0, 4.0)[seed % 3], seed) for seed in range(12)]
 

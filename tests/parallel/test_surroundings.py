@@ -1,4 +1,4 @@
-"""A run in odd surroundings works, or names what is in its way in one line."""
+"""A run in an unusual environment works, or reports the obstacle in one line."""
 
 from __future__ import annotations
 

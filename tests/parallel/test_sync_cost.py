@@ -1,4 +1,4 @@
-"""The cost of synchronising, measured: the methods are the scenarios' own, and they send what the formula says."""
+"""The measured cost of synchronising: the methods are the scenarios' own, and their bytes are the formula's."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def test_every_method_is_predicted_and_measured(ranks: int, tmp_path: Path) -> N
         assert 0 <= row["measured_comm_s"] < row["measured_s"]
         assert row["compute_s"] > 0
         assert row["efficiency"].keys() == {str(ranks), "8", "64", "512"}
-    # Each rank sends the ring's chunks, the most that any sends; rank 0 of `central` a vector to each other.
+    # Each rank sends the ring's chunks; rank 0 of `central` sends a vector to each other rank.
     nbytes, others = 4 * PARAMETERS, ranks - 1
     rings = 2 * nbytes * others / ranks
     sent = {method: row["bytes_sent"] for method, row in rows.items()}

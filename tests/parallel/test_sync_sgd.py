@@ -90,7 +90,7 @@ def test_the_language_model_beats_the_entropy_of_single_characters(tmp_path: Pat
     targets = datasets.split(datasets.load("pydoc"), seed=0).train.targets
     frequencies = np.bincount(targets.ravel()) / targets.size
     frequencies = frequencies[frequencies > 0]
-    entropy = -(frequencies * np.log(frequencies)).sum()  # what a model without inputs comes to
+    entropy = -(frequencies * np.log(frequencies)).sum()  # the loss of a model without inputs
     last = np.mean([line["loss"] for line in run.metrics[-20:]])
     assert last < entropy - 0.4
     assert run.summary.test_accuracy is not None

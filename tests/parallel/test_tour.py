@@ -20,9 +20,9 @@ from farandole.runtime.command_line import parse, to_arguments
 from farandole.runtime.faults import Fail
 from tests.pages import browser
 
-STEPS = 40  # of 300: what the page shows is not judged here
+STEPS = 40  # of 300: the page's figures are not judged here
 NAMES = [stop.name for _, stop in stops()]
-# What starts, agrees, ends or is drawn in another way than the others do.
+# Strategies that start, agree, end or are drawn differently.
 VARIED = [
     *("ring all-reduce", "Horovod", "server, async"),
     *("pipeline, 1F1B", "a rank killed", "two pipelines"),
@@ -41,7 +41,7 @@ main()
 
 
 class References(HTMLParser):
-    """Collects what a page refers to, and how many tables' rows it has."""
+    """Collects a page's links, and its number of table rows."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -94,7 +94,7 @@ def test_the_tour_runs_every_strategy_and_shows_it(names: list[str], tmp_path: P
         workers = 3 if run.summary.scenario == "parameter_server" else 1  # there every gradient is an update
         assert run.summary.steps == STEPS * workers
         assert run.summary.test_accuracy is not None
-        stale = run.summary.staleness and set(run.summary.staleness) != {"0"}  # how stale depends on the machine
+        stale = run.summary.staleness and set(run.summary.staleness) != {"0"}  # the staleness depends on the machine
         assert run.summary.test_accuracy > (0.2 if stale else 0.6), f"{run.folder.name}: chance is 0.1"
         assert bool(run.summary.faults) == (run.summary.scenario == "membership")
         parts = {"pipeline": 4, "hybrid": 2}.get(run.summary.scenario, 1)  # elsewhere every rank has the whole model

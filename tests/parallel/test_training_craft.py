@@ -1,4 +1,4 @@
-"""What goes on around the steps: rates, decay, evaluation, metrics beside the training, boards, exports."""
+"""Training beyond the step: rates, decay, evaluation, background metrics, boards, exports."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def test_sharded_evaluation_equals_one_process(under_mpirun: Callable[..., Any],
 
 
 def test_the_optimizer_receives_its_options(tmp_path: Path) -> None:
-    """Each of them makes it another training."""
+    """Each of them changes the training."""
     plain: dict[str, Any] = {"optimizer": "adam", "lr": 0.01}
     cases = [
         plain,
@@ -64,7 +64,7 @@ def test_a_rate_that_warms_up_and_falls_is_the_same_on_all_ranks(tmp_path: Path)
 
 @pytest.mark.parametrize("scenario", ["sync_sgd", "local_sgd"])
 def test_a_rate_that_follows_the_loss_is_the_same_on_all_ranks(scenario: str, tmp_path: Path) -> None:
-    """At so large a rate nothing is learned, and it falls."""
+    """At such a large rate nothing is learned, and the rate falls."""
     run = launch(scenario, 3, steps=130, hidden=16, lr=8.0, lr_schedule="plateau", out=tmp_path / "run")
     rates = [line["lr"] for line in run.metrics]
     assert rates[0] == 8.0
@@ -105,7 +105,7 @@ def test_a_death_ends_all_ranks_while_a_metrics_thread_waits(tmp_path: Path) -> 
 
 
 def test_a_stop_signal_ends_the_training_in_order(tmp_path: Path) -> None:
-    """One rank is told, all stop after the same step; copies that were apart are brought together before."""
+    """One rank is signalled, all stop after the same step; copies that differ are averaged before."""
     out = tmp_path / "run"
     words = ["--steps", "100000", "--hidden", "16", "--period", "7", "--alpha", "0.5", "--out", str(out)]
     command = [sys.executable, "-m", "farandole", "run", "local_sgd", "-n", "3", *words]
@@ -146,7 +146,7 @@ def test_tensorboard_shows_the_records_values(tmp_path: Path) -> None:
 
 
 def test_a_continued_run_continues_its_board(tmp_path: Path) -> None:
-    """Steps that are done again are shown once; another rank may show what one that has died cannot."""
+    """Repeated steps are shown once; another rank may show what a dead one cannot."""
     options: dict[str, Any] = {"tensorboard": tmp_path / "boards", "steps": 30}
     restart = options | {"checkpoint_every": 10, "fail": ["rank=1,step=17,how=kill"], "out": tmp_path / "restart"}
     with pytest.raises(LaunchError, match="rank 1 at step 17"):

@@ -1,4 +1,4 @@
-"""An MPI whose ranks do not outlive each other: what needs that says so in one line, and restart recovery works."""
+"""An MPI without ULFM: methods that need it report this in one line, and restart recovery works."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_scenarios_that_need_ulfm_report_it(scenario: str, ranks: int, options: 
 
 
 def test_an_open_mpi_without_ulfm_is_detected(tmp_path: Path) -> None:
-    """As its ompi_info says; and the exit status is that of bad input."""
+    """As its ompi_info says; the exit status is that of bad input."""
     (tmp_path / "mpirun").write_text(f'#!/bin/sh\nexec "{mpirun.detect().mpirun}" "$@"\n')
     (tmp_path / "ompi_info").write_text("#!/bin/sh\necho options:ft_mpi_support:no\n")
     for program in ("mpirun", "ompi_info"):

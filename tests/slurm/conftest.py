@@ -16,7 +16,7 @@ from tests.slurm.jobs import like_a_checkout
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """All jobs share the four nodes of one sandbox, and so one process of pytest."""
+    """Run all jobs in one process of pytest, because they share the four nodes of one sandbox."""
     for item in items:
         if {"cluster", "folder"} & set(getattr(item, "fixturenames", ())) and item.path.parent == Path(__file__).parent:
             item.add_marker(pytest.mark.one_by_one)
@@ -47,7 +47,7 @@ def pmix(cluster: Sandbox) -> None:
 
 @pytest.fixture
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """Where a test may start a second sandbox of its own; it is ended in any case."""
+    """Yield a folder in which a test may start a second sandbox, which is ended in any case."""
     need_slurm()
     path = tmp_path_factory.mktemp("own")
     yield path
@@ -56,7 +56,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 @pytest.fixture(autouse=True)
 def soon(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The ranks of a test's jobs are forked from a process that has imported torch (`starts.sitecustomize`).
+    """Fork the ranks of a test's jobs from a process that has imported torch (`starts.sitecustomize`).
 
     Not in `make soak`, nor in tests marked `cold`, whose ranks start as on a cluster.
     """

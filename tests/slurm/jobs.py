@@ -1,4 +1,4 @@
-"""Running a batch script: for real in the sandbox, or with an mpirun and srun that only print."""
+"""Run a batch script in the sandbox, or with an mpirun and srun that only print."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from pathlib import Path
 from farandole_tools.slurm.sandbox import Sandbox
 
 REPOSITORY = Path(__file__).resolve().parents[2]
-PATIENCE = 120.0  # seconds for a job of a second or two, on a machine that has other things to do
+PATIENCE = 120.0  # seconds for a job of a second or two, on a busy machine
 
 
 class SrunStayed(TimeoutError):
-    """Only the batch script is left of the job, whose srun still waits."""
+    """Only the batch script is left of the job, and its srun still waits."""
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ def like_a_checkout(folder: Path) -> Path:
 
 
 def run(cluster: Sandbox, checkout: Path, script: Path, *arguments: str, options: Sequence[str] = ()) -> Job:
-    """Submits from the checkout's root, with sbatch's `options`, and waits until the job is over.
+    """Submit from the checkout's root, with sbatch's `options`, and wait until the job is over.
 
     The srun of Slurm 22.05 now and then stays when a step over two components has ended, because each
     component may start PMIx's abort agent, of which only one is ended (2 of 91 starts). Such a job is
@@ -79,7 +79,7 @@ def wait_for(happened: Callable[[], bool], what: str) -> None:
 
 
 def words_of(script: Path, folder: Path, *arguments: str, **environment: str) -> list[str]:
-    """What the script would have mpirun, srun or python do, word by word, as job 7 (of an array, element 2)."""
+    """Return the words with which the script would call mpirun, srun or python, as job 7 (of an array, element 2)."""
     (folder / "reference" / "farandole").mkdir(parents=True)
     done = run_it(script, folder, *arguments, **environment)
     assert done.returncode == 0, done.stderr
@@ -87,7 +87,7 @@ def words_of(script: Path, folder: Path, *arguments: str, **environment: str) ->
 
 
 def run_it(script: Path, folder: Path, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    """Runs the script without Slurm, as if submitted from the folder; the launchers only print, if not there yet."""
+    """Run the script without Slurm, as if submitted from the folder; launchers that do not exist yet only print."""
     for name in ("mpirun", "srun", "python", "scontrol"):
         if not (folder / name).exists():
             printing = "" if name == "scontrol" else f"printf '%s\\n' {name} \"$@\"\n"
@@ -122,13 +122,13 @@ def run_it(script: Path, folder: Path, *arguments: str, **environment: str) -> s
 
 
 def _asked_for(script: Path) -> str:
-    """The number of tasks that Slurm would say of the script's nodes and tasks per node."""
+    """Return Slurm's number of tasks for the script's nodes and tasks per node."""
     asked = dict(re.findall(r"^#SBATCH --(nodes|ntasks-per-node)=(\d+)", script.read_text(), re.MULTILINE))
     return str(int(asked["nodes"]) * int(asked["ntasks-per-node"]))
 
 
 def programs(words: list[str]) -> list[list[str]]:
-    """The modules that a launcher's words start, each with its options."""
+    """Return the modules that a launcher's words start, each with its options."""
     found = []
     for component in " ".join(words).split(" : "):
         _, _, program = component.partition("python -m ")

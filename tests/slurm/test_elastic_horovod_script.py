@@ -1,4 +1,4 @@
-"""elastic_horovod.sbatch: a worker dies on a node, which is used no more, and another node takes the place."""
+"""elastic_horovod.sbatch: a worker dies, its node is no longer used, and another node replaces it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ SCRIPT = Path(__file__).resolve().parents[2] / "slurm" / "elastic_horovod.sbatch
 
 @pytest.mark.skipif(importlib.util.find_spec("horovod") is None, reason="no Horovod: make setup builds it")
 def test_a_worker_on_another_node_takes_the_place(cluster: Sandbox, checkout: Path) -> None:
-    # Two workers, of which one is left and notices at once: a third might wait for the whole of --gloo-timeout.
+    # Two workers, so the survivor detects the death at once: a third might wait for all of --gloo-timeout.
     words = ("--workers", "2", "--steps", "40", "--fail", "rank=1,step=17")
     job = run(cluster, checkout, SCRIPT, *words)
     assert job.state == "COMPLETED", job.output

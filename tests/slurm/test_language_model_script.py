@@ -1,4 +1,4 @@
-"""language_model.sbatch: told to end, all ranks do so after the same step, and leave a record."""
+"""language_model.sbatch: signalled to end, all ranks stop after the same step, and leave a record."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def test_told_to_end_it_is_recorded_as_far_as_it_came(cluster: Sandbox, checkout
         cluster.run("scancel", "--batch", "--signal=USR1", str(number))  # as Slurm does a minute before the limit
         result = cluster.wait(number, timeout=PATIENCE)
     finally:
-        cluster.run("scancel", str(number))  # were it not told, it would go on for hours
+        cluster.run("scancel", str(number))  # without the signal it would run for hours
     assert result.state == "COMPLETED", result.output.read_text()
 
     run = Run.open(folder)

@@ -1,4 +1,4 @@
-"""membership, backup and parameter_server.sbatch: ranks die on other nodes than the first, and the job goes on."""
+"""membership, backup and parameter_server.sbatch: ranks die on other nodes than the first, and the job continues."""
 
 from __future__ import annotations
 

@@ -88,7 +88,7 @@ def test_one_component_is_refused(cluster: Sandbox, checkout: Path) -> None:
 
 
 def as_role(folder: Path, *words: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    """Runs as_role.sh on a node where the only other ones are gpu1 and gpu2."""
+    """Run as_role.sh on a node; the only other nodes are gpu1 and gpu2."""
     scontrol = folder / "scontrol"
     scontrol.write_text("#!/bin/sh\nprintf 'gpu1\\ngpu2\\n'\n")
     scontrol.chmod(0o755)

@@ -1,4 +1,4 @@
-"""restart.sbatch: what stops it makes it save itself, be queued again, and end as if nothing had happened."""
+"""restart.sbatch: a stopped job saves its state, is queued again, and ends as an undisturbed one."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from tests.slurm.jobs import PATIENCE, like_a_checkout, run_it, wait_for
 SCRIPT = Path(__file__).resolve().parents[2] / "slurm" / "restart.sbatch"
 STEPS = 100
 RECIPE = ("--steps", str(STEPS), "--checkpoint-every", "10")
-UNHURRIED = ("--slow", "rank=0,factor=30")  # long enough to be stopped on the way, not long enough to be waited for
-# Two nodes with a rank each: what stops a job does not depend on the number, and each start of a rank imports torch
+UNHURRIED = ("--slow", "rank=0,factor=30")  # long enough to be stopped during training, short enough to wait for
+# Two nodes with a rank each: the number of ranks does not matter for a stop, and each start of a rank imports torch
 # for over a second. Four ranks are in test_scripts.py.
 RANKS = 2
 
@@ -40,18 +40,18 @@ def finished(cluster: Sandbox, number: int, folder: Path) -> Run:
 
 
 def last_node(cluster: Sandbox, number: int) -> str:
-    """Of those that the job has."""
+    """Return the last of the job's nodes."""
     nodes = cluster.run("squeue", "--noheader", "--format=%N", f"--jobs={number}").strip()
     return cluster.run("scontrol", "show", "hostnames", nodes).split()[-1]
 
 
 def state_of(cluster: Sandbox, node: str) -> set[str]:
-    """One word for each partition that it is in."""
+    """Return one word for each partition that the node is in."""
     return set(cluster.run("sinfo", "--noheader", f"--nodes={node}", "--Node", "--format=%T").split())
 
 
 def bring_back(cluster: Sandbox, node: str) -> None:
-    """Wait until a node that went down is idle: it comes back by itself, or is told to, as in any cluster.
+    """Wait until a node that went down is idle: it returns, or is resumed, as in any cluster.
 
     One that registers while its job's last processes end has been seen to stay "mixed" with no job on it
     (Slurm 22.05, twice in some thirty times); the way out is an administrator's, down and up again.
@@ -76,7 +76,7 @@ def bring_back(cluster: Sandbox, node: str) -> None:
 
 @pytest.fixture(scope="module")
 def digest(cluster: Sandbox, tmp_path_factory: pytest.TempPathFactory) -> str:
-    """The parameters of a job that nothing stops: by as many threads per rank, which decide how sums are rounded."""
+    """Return the parameters of an undisturbed job with as many threads per rank, which decide how sums are rounded."""
     checkout = like_a_checkout(tmp_path_factory.mktemp("whole"))
     number = submit(cluster, checkout, "--steps", str(STEPS), "--checkpoint-every", str(STEPS))
     run = finished(cluster, number, checkout / "runs" / f"restart-{number}")
@@ -97,7 +97,7 @@ def test_before_its_time_limit_it_saves_itself_and_goes_on(cluster: Sandbox, che
         cluster.run("scontrol", "update", f"JobId={number}", "TimeLimit=10")
         wait_for(lambda: len(lines(folder, "first step")) == 2, "second start")
     finally:
-        cluster.run("scancel", str(number))  # it would go on for hours
+        cluster.run("scancel", str(number))  # it would run for hours
     assert cluster.wait(number, timeout=PATIENCE).state == "CANCELLED"
     assert 0 < lines(folder, "checkpoint")[0].step == lines(folder, "stop")[0].step == lines(folder, "start")[1].step
     assert "stopped as asked, saved before step" in (checkout / f"restart-{number}.out").read_text()
@@ -111,7 +111,7 @@ def test_a_killed_rank_makes_it_start_again(cluster: Sandbox, checkout: Path, di
 
 
 def test_a_job_that_takes_its_nodes_costs_it_nothing(cluster: Sandbox, checkout: Path, digest: str) -> None:
-    """It saves itself in the GraceTime: no checkpoint is made before that."""
+    """The job saves its state in the GraceTime: no checkpoint is made before that."""
     recipe = ("--steps", str(STEPS), "--checkpoint-every", str(STEPS))
     number = submit(cluster, checkout, *recipe, *UNHURRIED, options=["--exclusive"])
     folder = checkout / "runs" / f"restart-{number}"
@@ -136,7 +136,7 @@ def test_cancelled_it_does_not_come_back(cluster: Sandbox, checkout: Path) -> No
 
 @pytest.mark.parametrize(("stops", "goes_on"), [(2, False), (3, True), (7, True)])
 def test_only_failures_are_counted(stops: int, goes_on: bool, tmp_path: Path) -> None:
-    """Started for the eighth time, it fails; as often as it has left a line before it was stopped by its time limit."""
+    """At its eighth start the job fails; each line in the log stands for a start that its time limit stopped."""
     (tmp_path / "reference" / "farandole").mkdir(parents=True)
     for name, text in (("mpirun", "exit 1"), ("scontrol", 'echo scontrol "$@"')):
         (tmp_path / name).write_text(f"#!/bin/sh\n{text}\n")
@@ -172,7 +172,7 @@ def test_a_node_that_is_drained_keeps_its_job_and_gets_no_other(cluster: Sandbox
 def test_a_node_that_goes_down_is_replaced(cluster: Sandbox, checkout: Path, digest: str) -> None:
     number = submit(cluster, checkout, *RECIPE, *UNHURRIED)
     folder = checkout / "runs" / f"restart-{number}"
-    # It is written in the background: when the second one begins, the first is on the disk.
+    # A thread writes it: when the second one begins, the first is on the disk.
     wait_for(lambda: len(lines(folder, "checkpoint")) >= 2, "second checkpoint")
     last = last_node(cluster, number)
     cluster.run("scontrol", "update", f"NodeName={last}", "State=DOWN", "Reason=test")

@@ -30,7 +30,7 @@ ON_TWO_NODES = ("--nodes=2", "--ntasks-per-node=2")
 
 
 def run_job(cluster: Sandbox, folder: Path, commands: str, *options: str) -> tuple[JobResult, list[str]]:
-    """Submits the commands as a batch script; how it ended, and the lines it printed."""
+    """Submit the commands as a batch script; return how it ended, and the lines that it printed."""
     script = folder / "job.sh"
     path = f"{Path(sys.executable).parent}:$PATH"
     script.write_text(f'#!/bin/bash\nset -euo pipefail\nexport PATH="{path}"\n{commands}\n')
@@ -89,7 +89,7 @@ def test_mpirun_sees_all_gpus_only_if_they_are_asked_for_per_node(
     request_: str, seen: str, cluster: Sandbox, tmp_path: Path
 ) -> None:
     """Why the scripts say --gpus-per-node."""
-    # A program that ends within milliseconds now and then leaves Open MPI's mpirun waiting for ever.
+    # A program that ends within milliseconds sometimes leaves Open MPI's mpirun waiting for ever.
     program = "sh -c 'sleep 0.5; printenv CUDA_VISIBLE_DEVICES'"
     commands = f'mpirun --bind-to none -n "$SLURM_NTASKS" {program}'
     _, lines = run_job(cluster, tmp_path, commands, *ON_TWO_NODES, request_)
@@ -159,7 +159,7 @@ def test_down_leaves_nothing_and_touches_no_other_sandbox(cluster: Sandbox, fold
     assert [pid for pid in everything if alive(pid)] == []
     assert not folder.exists()
     assert sandbox.status(cluster.folder).daemons == others
-    assert not sandbox.down(folder)  # there is nothing any more
+    assert not sandbox.down(folder)  # nothing is left
 
 
 def test_up_clears_away_what_a_killed_session_left(folder: Path) -> None:

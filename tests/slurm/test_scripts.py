@@ -1,4 +1,4 @@
-"""The batch scripts: well-formed, accepted by Slurm, and run for real; what they leave is checked."""
+"""The batch scripts: well-formed, accepted by Slurm, and run in the sandbox; their records are checked."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.slurm.jobs import programs, run, run_it, words_of
 REPOSITORY = Path(__file__).resolve().parents[2]
 SCRIPTS = sorted((REPOSITORY / "slurm").glob("*.sbatch"))
 SIMULATIONS = {"simulate_collect", "simulate_map"}  # they run no scenario: test_simulate_scripts.py
-# How many ranks each script asks for, and what a short run of it does.
+# The number of ranks that each script requests, and options for a short run.
 RANKS = {
     "ad_psgd": 4,
     "adaptive": 4,
@@ -63,17 +63,17 @@ RANKS = {
     "sync_sgd_srun": 4,
     "tensor_split": 2,
 }
-# What they run, where that has another name.
+# The scenario, where its name differs from the script's.
 SCENARIOS = {
     "language_model": "sync_sgd",
     "parameter_server_het": "parameter_server",
     "search_array": "sync_sgd",
     "sync_sgd_srun": "sync_sgd",
 }
-# How many of them are there at the end, elsewhere all: those that wait until somebody dies have not trained.
+# The number of ranks at the end, elsewhere all: spares have not trained.
 TRAINED = {"backup": 3, "elastic_diloco": 4, "membership": 4}
-# Of how many parts, elsewhere one, the ranks' models are: a part has other parameters than the next one. In
-# small_network rank 0 alone gets the whole model after the model-parallel half.
+# The number of parts of the model, elsewhere one: each part has other parameters. In small_network rank 0 alone gets
+# the whole model after the model-parallel half.
 PARTS = {"expert_parallel": 4, "grid": 2, "layer_split": 4, "small_network": 2, "tensor_split": 2}
 STEPS = 20
 SHORT = {
@@ -81,7 +81,7 @@ SHORT = {
     "small_network": ("--epochs", "1"),
     "sync_cost": ("--steps", "8", "--calibration-steps", "5"),
 }
-# Other updates of the parameters than one a step: ssp makes one for each of 4 workers' gradients, online
+# Scenarios with another number of updates than one per step: ssp makes one for each of 4 workers' gradients, online
 # for each of 3 workers' 13 batches, downpour for each push, of which there may be some more than needed, and the last
 # round of dynamic_sync may be one of up to 64 steps; sync_cost has 8 methods of 8 steps, and small_network two modes
 # of 100 batches in an epoch.
@@ -94,11 +94,11 @@ UPDATES = {
     "sync_cost": [64],
 }
 NEED_HOROVOD = ("elastic_horovod", "horovod_sgd")
-# Whose trainings without a fault are in files of their own, test_*_script.py and test_*_scripts.py.
+# Scripts whose undisturbed runs are in separate files, test_*_script.py and test_*_scripts.py.
 ELSEWHERE = ("adaptive", "hybrid", "language_model", "parameter_server_het", "pipeline", "search_array", "sync_sgd")
-# Which those files run for real, too, with a failure or to see the roles: here only make soak does.
+# Scripts that those files also run, with a failure or to see the roles: here only make soak runs them.
 ALSO_ELSEWHERE = ("backup", "elastic_horovod", "membership", "parameter_server")
-# Whose scenarios bring something that another script's run does not show: a library with an MPI of its own.
+# Scripts that cover what no other run does: a library with its own MPI.
 OF_THEIR_OWN = ("elastic_horovod", "horovod_sgd")
 SOAK = "FARANDOLE_SOAK" in os.environ
 # One rank on each of its two nodes, all four in make soak: Horovod's thread computes while it waits for the others.
@@ -106,14 +106,14 @@ ON_FEW = () if SOAK else ("horovod_sgd",)
 
 
 def shape(script: Path) -> str:
-    """What the script does, but for its name, its scenario's name, its comments and the GPUs that it requests."""
+    """Return the script without its name, its scenario's name, its comments and the GPUs that it requests."""
     left_out = r"#(?!SBATCH|!)|\s*$|#SBATCH --gpus-per-node="
     lines = [line for line in script.read_text().splitlines() if not re.match(left_out, line)]
     return "\n".join(lines).replace(script.stem, "NAME").replace(SCENARIOS.get(script.stem, script.stem), "NAME")
 
 
 def run_here() -> list[str]:
-    """Of each shape the first script that no other file runs; make soak: each script without such a file."""
+    """Return the first script of each shape that no other file runs; make soak: each script without such a file."""
     chosen, seen = [], {shape(script) for script in SCRIPTS if script.stem in ELSEWHERE}
     for script in SCRIPTS:
         if script.stem not in SIMULATIONS and script.stem not in ELSEWHERE:
@@ -178,7 +178,7 @@ def test_its_options_are_the_scenarios(script: Path, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("script", ["language_model", "restart"], indirect=True)
 def test_it_asks_for_the_signal_that_it_passes_on(script: Path) -> None:
-    """Without B: Slurm would send it to the steps, and not to the script, whose trap tells mpirun."""
+    """Without B: Slurm would signal the steps, not the script, whose trap signals mpirun."""
     lines = script.read_text().splitlines()
     assert "#SBATCH --signal=B:USR1@60" in lines
     assert any(re.match(r"trap .* USR1\b", line) for line in lines)
@@ -235,11 +235,11 @@ def test_it_trains_on_all_ranks_and_leaves_a_record(script: Path, cluster: Sandb
 
 @pytest.mark.parametrize("script", ["sync_sgd", "parameter_server_het"], indirect=True)
 def test_a_wrong_world_size_fails_the_job(script: Path, cluster: Sandbox, checkout: Path) -> None:
-    """srun without PMIx starts as many programs of one rank each, and each believes that it is alone.
+    """srun without PMIx starts one program of one rank per task, and each behaves as the only rank.
 
     Two scripts are enough: all say --expect-ranks, as seen above, which is one line of `World` for all scenarios.
     """
-    # A rank less on each of the last two nodes: each imports torch before it refuses.
+    # One rank less on each of the last two nodes: each imports torch before it refuses.
     text = re.sub(r"(?s)(.*--ntasks-per-node)=2", r"\1=1", script.read_text())
     trap = checkout / "trap.sbatch"
     trap.write_text(re.sub(r"mpirun .*-n", "srun --mpi=none -n", text).replace("--mpi=pmix", "--mpi=none"))
@@ -254,7 +254,7 @@ def test_a_wrong_world_size_fails_the_job(script: Path, cluster: Sandbox, checko
 
 @pytest.mark.parametrize("script", ["sync_sgd"], indirect=True)
 def test_a_submission_from_elsewhere_is_refused(script: Path, cluster: Sandbox, tmp_path: Path) -> None:
-    """One is enough: that each refuses the folder in SLURM_SUBMIT_DIR is seen above."""
+    """One script is enough: a test above shows that each refuses the folder in SLURM_SUBMIT_DIR."""
     job = run(cluster, tmp_path, script)
     assert (job.state, job.exit_code) == ("FAILED", 2)
     assert (

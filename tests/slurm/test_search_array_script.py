@@ -1,4 +1,4 @@
-"""search_array.sbatch: every element of the array is a training of its own, with a learning rate of its own."""
+"""search_array.sbatch: every element of the array is a separate training with its own learning rate."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""sync_sgd.sbatch over two nodes of two tasks: the hierarchical all-reduce finds them, and spares the link between."""
+"""sync_sgd.sbatch over two nodes of two tasks: the hierarchical all-reduce sends less over the link between them."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def test_a_task_of_ones_own_is_submitted(cluster: Sandbox, checkout: Path) -> No
     job = run(cluster, checkout, SCRIPT, "--task", "my_task.py", "--steps", str(STEPS))
     assert job.state == "COMPLETED", job.output
     assert set(Run.open(job.folder).summary.test_metrics or {}) == {"error"}
-    # The sandbox's cards answer to nobody. A training that silently leaves the job's cards unused is not wanted.
+    # The sandbox's GPUs are fake. A training that silently leaves the job's GPUs unused must fail.
     notes = [
         line for line in job.output.splitlines() if "there are cards (CUDA_VISIBLE_DEVICES=0,1), but torch" in line
     ]

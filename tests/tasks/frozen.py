@@ -1,4 +1,4 @@
-"""The sine wave of `waves`, and one rank's process stops before a step, as SIGSTOP from outside would stop it."""
+"""The sine wave of `waves`, but one rank's process stops before a step, as with a SIGSTOP from outside."""
 
 from __future__ import annotations
 

@@ -19,10 +19,10 @@ LOADER = {"num_workers": 2, "prefetch_factor": 3}
 
 
 class Files(Dataset[dict[str, Tensor]]):
-    """As files that are opened when they are read.
+    """Samples as in files that are opened when they are read.
 
     Args:
-        by_workers: whether reading a sample in the training process is a mistake.
+        by_workers: a sample read in the training process is an error.
     """
 
     def __init__(self, count: int, seed: int, by_workers: bool) -> None:

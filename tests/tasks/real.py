@@ -1,4 +1,4 @@
-"""What real models have: statistics, several types of numbers, another layout in memory, losses that are NaN."""
+"""Features of real models: statistics, several types of numbers, another layout in memory, losses that are NaN."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ FEW = 5
 
 
 def few() -> Task:
-    """So few samples that in some steps a rank has none; a loss of the user's own, which is not called then."""
+    """Few samples, so that in some steps a rank has none; the user's own loss is not called then."""
     (x, y), test = waves(FEW, 0), waves(TEST, 1)
     return Task(lambda: layers(nn.Identity).float(), (x, y), test, loss=few_loss, metrics={"error": absolute})
 

@@ -17,7 +17,7 @@ Sample = tuple[Tensor, Tensor]
 
 
 class Lines(IterableDataset[Sample]):
-    """As lines of a file.
+    """Samples as in lines of a file.
 
     Args:
         worker: the number of the worker that may read them; None: the training process.
@@ -65,7 +65,7 @@ def divided() -> Task:
     return _task(Divided())
 
 
-# What a user may get wrong.
+# Mistakes of users.
 
 
 def by_two_workers() -> Task:

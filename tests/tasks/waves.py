@@ -1,4 +1,4 @@
-"""Tasks as a user would write them: to go on with a sine wave, from batches of several forms."""
+"""Tasks as a user would write them: to continue a sine wave, from batches of several forms."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ SEEN, TRAIN, TEST = 12, 120, 30
 
 
 def waves(count: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
-    """What is seen of each wave, and how it goes on."""
+    """Return the visible part of each wave, and how it continues."""
     phases = np.random.default_rng(seed).uniform(0, 2 * np.pi, (count, 1))
     heights = np.sin(phases + 0.4 * np.arange(SEEN + 1)).astype(np.float32)
     return heights[:, :-1], heights[:, -1:]
 
 
 class Recurrent(nn.Module):
-    """A model with an argument that has a name, and a loss of its own as a method."""
+    """A model with a named argument, and its own loss as a method."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -51,13 +51,13 @@ def error(model: nn.Module, batch: dict[str, Tensor]) -> Tensor:
 
 
 def task() -> Task:
-    """A recurrent model, batches as dicts of tensors, a loss of its own, two metrics."""
+    """A recurrent model, batches as dicts of tensors, its own loss, two metrics."""
     metrics = {"error": error, "squared": lambda model, batch: loss(model, batch).item()}
     return Task(model=Recurrent, train=named(TRAIN, 0), test=named(TEST, 1), loss=loss, metrics=metrics)
 
 
 def in_micro_batches() -> Task:
-    """`task`, whose loss takes a sixth of the samples at most."""
+    """`task` with a loss that uses at most a sixth of the samples."""
 
     def in_few_samples(model: nn.Module, batch: dict[str, Tensor]) -> Tensor:
         assert len(batch["seen"]) <= TRAIN / 6
@@ -67,7 +67,7 @@ def in_micro_batches() -> Task:
 
 
 class Listed(Dataset[tuple[Tensor, Tensor]]):
-    """A Dataset that remembers which samples were asked for."""
+    """A Dataset that records which samples were requested."""
 
     def __init__(self, count: int, seed: int) -> None:
         self.seen, self.following = map(torch.from_numpy, waves(count, seed))
@@ -108,7 +108,7 @@ def searched() -> Task:
     return Task(model=Recurrent, train=named(TRAIN, 0), test=named(TEST, 1), validation=named(TEST, 2), loss=loss)
 
 
-# What a user may get wrong.
+# Mistakes of users.
 
 
 def not_a_task() -> Any:

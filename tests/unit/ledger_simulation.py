@@ -1,4 +1,4 @@
-"""The simulator as a server's own `Ledger` drives it, event by event: slow, and what `cost.simulator` has to equal."""
+"""The simulator driven by a server's own `Ledger`, event by event: slow, and the reference for `cost.simulator`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from farandole.runtime.event_queue import EventQueue
 
 
 class LedgerSimulation:
-    """Has the outcome of `Simulation`, and takes several times as long."""
+    """Has the same outcome as `Simulation`, and takes several times as long."""
 
     def __init__(self, policy: Policy, setting: Setting) -> None:
         self.policy, self.setting = policy, setting
@@ -37,7 +37,7 @@ class LedgerSimulation:
     def run(self) -> Outcome:
         for worker in range(self.setting.workers):
             self._carry_out(self._ledger.pull(worker, self.now))
-        tick_s = max(TICK_S, self.setting.compute_s / 100, self._share)  # a push looks at the time, too
+        tick_s = max(TICK_S, self.setting.compute_s / 100, self._share)  # a push depends on the time, too
         if type(self.policy).tick is not Policy.tick:
             self._queue.add(tick_s, ("tick", 0))
         for kind, worker in self._queue.events():
@@ -65,7 +65,7 @@ class LedgerSimulation:
         self._queue.add(arrives, ("arrived", worker))
 
     def _passed(self, link: int) -> float:
-        """Return when a message that is given to this link of the servers now will have arrived."""
+        """Return when a message submitted to this link of the servers now will have arrived."""
         self._free[link] = max(self.now, self._free[link]) + self._share
         return max(self._free[link], self.now + self._own) + self.setting.link.alpha
 
@@ -84,7 +84,7 @@ class LedgerSimulation:
                 self.outcome.dropped += event.unused
 
     def _begin(self, grant: Grant) -> None:
-        """Let a worker read the parameters as they are now, and compute."""
+        """Let a worker read the current parameters, and compute."""
         worker, outcome = grant.worker, self.outcome
         self._clock[worker] = grant.clock
         self._being_made[worker] = self._quadratic.gradient()

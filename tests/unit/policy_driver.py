@@ -1,9 +1,9 @@
 """Workers and servers as discrete events around real policies: one process, no MPI, no waiting.
 
-As in a real run a worker asks every server whether it may start, computes once all have said yes,
+As in a real run a worker asks every server whether it may start, computes once all have granted it,
 and pushes its gradient to all; the iteration's number is the largest `next_clock` of all servers.
-Each server has a policy of its own, and messages to different servers may take differently long.
-What happens at the same moment happens in an order that the seed decides.
+Each server has a separate policy, and messages to different servers may take different times.
+The seed decides the order of simultaneous events.
 """
 
 from __future__ import annotations
@@ -15,18 +15,18 @@ from random import Random
 
 from farandole.parameter_server.core.policies import Action, Apply, Drop, Policy, Push
 
-PATIENCE = 100  # ticks in a row that may change nothing before it is called a deadlock
+PATIENCE = 100  # consecutive ticks without a change that count as a deadlock
 
 
 @dataclass(frozen=True)
 class Workload:
-    """What the workers are to do, and how long everything takes.
+    """The workers' task, and how long everything takes.
 
     Attributes:
-        iterations: a worker is finished when its clock has come so far.
+        iterations: a worker is finished when its clock has reached this.
         durations: of each worker's iterations, from the beginning again when they are used up.
         delays: of messages to servers, in turn.
-        leaves: (after so many events, this worker is gone), whatever it is doing.
+        leaves: (number of events, the worker that leaves after them, whatever it is doing).
         leave_at_once: a finished worker leaves with its last push; otherwise it asks once more first.
         tick_every: time between ticks while there are other events; None: only when there are none.
     """
@@ -61,7 +61,7 @@ class Start:
 
 @dataclass(frozen=True)
 class Update:
-    """What moved the parameters once, and who was there when it did."""
+    """One update of the parameters, and the workers present at it."""
 
     parts: tuple[tuple[Push, float], ...]
     there: frozenset[int]
@@ -77,12 +77,12 @@ class Server:
 
     policy: Policy
     asking: set[int] = field(default_factory=set)
-    pushed: dict[Push, int] = field(default_factory=dict)  # in order of arrival → updates that there had been
+    pushed: dict[Push, int] = field(default_factory=dict)  # in order of arrival → number of earlier updates
     memory: set[Push] = field(default_factory=set)
     updates: list[Update] = field(default_factory=list)
     dropped: list[Push] = field(default_factory=list)
     starts: list[Start] = field(default_factory=list)
-    spread: int = 0  # the largest difference of completed clocks that there ever was
+    spread: int = 0  # the largest difference of completed clocks so far
 
     def push(self, push: Push, now: float) -> None:
         assert push not in self.pushed
@@ -91,7 +91,7 @@ class Server:
         self.carry_out(self.policy.push(push, now))
 
     def leave(self, worker: int) -> None:
-        """`worker` is gone; to be told so again changes nothing."""
+        """`worker` has left; a repeated report changes nothing."""
         self.asking.discard(worker)
         self.carry_out(self.policy.leave(worker))
         assert self.policy.leave(worker) == []
@@ -103,7 +103,7 @@ class Server:
         self.carry_out(actions)
 
     def carry_out(self, actions: Iterable[Action]) -> None:
-        """Hold the policy to what a server's memory needs: a gradient that is forgotten never comes back."""
+        """Check the policy against the server's memory: a discarded gradient is never used again."""
         for action in actions:
             if isinstance(action, Drop):
                 self.memory.remove(action.push)
@@ -119,7 +119,7 @@ class Server:
         self.spread = max(self.spread, max(clocks, default=0) - min(clocks, default=0))
 
     def applied_at(self) -> dict[Push, list[int]]:
-        """Gradient → the numbers of the updates that it was part of."""
+        """Return each gradient's updates, by number."""
         found: dict[Push, list[int]] = {push: [] for push in self.pushed}
         for number, update in enumerate(self.updates):
             for push in update.pushes:
@@ -128,10 +128,10 @@ class Server:
 
 
 class Run:
-    """Lets a workload happen around `policies`, one per server.
+    """Simulates a workload around `policies`, one per server.
 
     Attributes:
-        idle_ticks: how often nothing could go on before time had passed.
+        idle_ticks: how often no event was possible before time had passed.
 
     Raises:
         AssertionError: a deadlock, or an action that a server could not carry out.
@@ -187,14 +187,14 @@ class Run:
             server.tick(time)
 
     def _answer(self) -> None:
-        """Ask again for everybody who waits, until nobody else may start."""
+        """Ask again for every waiting worker, until no other may start."""
         granted = True
         while granted:
             granted = False
             for number, server in enumerate(self.servers):
                 may = [worker for worker in sorted(server.asking) if server.policy.may_start(worker)]
                 self._random.shuffle(may)
-                for worker in may:  # that one starts keeps nobody else from it
+                for worker in may:  # the start of one does not prevent another's
                     assert server.policy.may_start(worker)
                     self._grant(number, worker)
                     granted = True
@@ -234,7 +234,7 @@ class Run:
 
     def _hear(self, server: Server, worker: int, push: Push | None, last: bool) -> None:
         if worker not in server.policy.clocks:
-            return  # what a worker that is gone has sent is not handed on
+            return  # a message of a worker that has left is dropped
         if push:
             server.push(push, self.now)
         if last:

@@ -1,7 +1,7 @@
 """Ranks as threads of one process, with the calls of `Communicator` of the schedules and of the buddies' copies.
 
-A buffer is sent as MPI sends it: the bytes of an array that is contiguous, in C or in Fortran order. A message that
-never comes ends the test with an error.
+A buffer is sent as MPI sends it: the bytes of an array that is contiguous, in C or in Fortran order. A missing message
+ends the test with an error.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Group:
         self.barrier = threading.Barrier(size)
 
     def messages(self, source: int, to: int, tag: int) -> Queue[bytes]:
-        """Return the messages under way. In a defaultdict two threads that ask at once may get a queue each."""
+        """Return the messages under way. With a defaultdict two threads might get different queues."""
         return self._messages.setdefault((source, to, tag), Queue())
 
     def run(self, program: Callable[[Rank], Result]) -> list[Result]:
@@ -47,7 +47,7 @@ class Group:
 
 
 class Exchange:
-    """One that has begun: the buffers to be filled, and where their messages come from."""
+    """An exchange that has begun: the buffers to be filled, and the sources of their messages."""
 
     def __init__(self, receiving: Sequence[tuple[Buffer, Queue[bytes]]], late: bool) -> None:
         self.receiving, self.late = list(receiving), late

@@ -55,7 +55,7 @@ def test_the_gradient_and_the_loss_are_those_of_the_whole_part(samples: int, cou
 
 
 def test_activations_of_one_micro_batch_are_held() -> None:
-    """Of SAMPLES/k samples tanh's outputs and the log-softmax; and the batch itself, which is there anyway."""
+    """For SAMPLES/k samples tanh's outputs and the log-softmax, and the batch itself, which is kept anyway."""
     trained = model()
     held = {}
     for count in (1, 2, 4, 8):
@@ -72,7 +72,7 @@ def test_activations_of_one_micro_batch_are_held() -> None:
 
 
 def half_copy(scale: float, inputs: Tensor, count: int) -> HalfCopy:
-    """A copy in float16 whose gradient has been computed, of one weight by which the inputs are multiplied."""
+    """Return a float16 copy, with its gradient, of a model that multiplies the inputs by one weight."""
     torch.manual_seed(0)
     layer = nn.Linear(1, 1, bias=False)
     half = HalfCopy(layer, lambda its, part: its(part).mean(), FlatBuffers(layer), "float16", LossScale(scale))
@@ -97,7 +97,7 @@ def test_an_overflow_in_one_micro_batch_is_one_of_the_step() -> None:
 
 def test_a_micro_batch_has_a_sample_at_least() -> None:
     check_micro_batches([10, 9], 8, 100, 3)  # 3 steps an epoch: parts of 4, 3, 3 and 3, 3, 3 samples
-    check_micro_batches([2, 1], 1, 9, 1)  # without any, ranks may have nothing to do
+    check_micro_batches([2, 1], 1, 9, 1)  # without any sample, ranks may have nothing to do
     line = "--accumulate 4: in some steps a rank's part of the batch has 3 samples, .* give 3 or less"
     with pytest.raises(UsageError, match=line):
         check_micro_batches([10, 9], 8, 100, 4)

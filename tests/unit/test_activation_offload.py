@@ -1,4 +1,4 @@
-"""What autograd keeps leaves the device and is back in time: the same gradients, two layers at a time."""
+"""Kept activations leave the device and return in time: the same gradients, two layers at a time."""
 
 from __future__ import annotations
 

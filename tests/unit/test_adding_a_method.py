@@ -1,4 +1,4 @@
-"""docs/adding_a_method.md, done literally: its files and lines in a copy of the package, and what it says of them."""
+"""docs/adding_a_method.md, followed literally: its files and lines in a copy of the package, and its statements."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ EXAMPLES = {
 
 
 def block(words: str) -> str:
-    """The one block of code with these words."""
+    """Return the one block of code with these words."""
     (found,) = (text for text in BLOCKS if words in text)
     return found
 
 
 def first(words: str) -> str:
-    """The one block of code that begins with these words."""
+    """Return the one block of code that begins with these words."""
     (found,) = (text for text in BLOCKS if text.startswith(words))
     return found
 
@@ -81,12 +81,12 @@ def insert(file: Path, after: str, text: str) -> None:
 def python(copy: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     """Run Python on the copy, in the folder beside it; the repository's tests can be imported."""
     environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(copy), str(ROOT)]), "COLUMNS": "80"}
-    command = [sys.executable, "-u", *arguments]  # whoever writes, in order
+    command = [sys.executable, "-u", *arguments]  # all writers, in order
     return subprocess.run(command, cwd=copy, env=environment, capture_output=True, text=True, timeout=100)
 
 
 def test_a_part_of_a_method_changes_two_files_at_most(copy: Path) -> None:
-    """What the page's table names is what has changed in the copy: with a scenario three files, otherwise two."""
+    """The files in the page's table are those that have changed in the copy: three with a scenario, otherwise two."""
     assert len(EXAMPLES) == 5
     changed = {
         str(file.relative_to(copy / "farandole"))
@@ -194,7 +194,7 @@ for name, words in json.loads(sys.argv[1]).items():
 
 @pytest.fixture(scope="module")
 def printed(copy: Path) -> dict[str, str]:
-    """What the trainings print."""
+    """Return the output of the trainings."""
     done = python(copy, "-c", TRAINS, json.dumps(TRAININGS))
     assert done.returncode == 0, done.stderr
     return {name: (copy / f"{name}.txt").read_text() for name in TRAININGS}

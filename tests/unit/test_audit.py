@@ -1,4 +1,4 @@
-"""What an audit of summed gradients finds, and what it must not mistake for a fault."""
+"""An audit of summed gradients finds faults, and reports no false ones."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The learning rate follows the error, and what has raised the error is undone; or it follows the gradients."""
+"""The learning rate follows the error, and steps that raise the error are undone; or it follows the gradients."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def test_it_goes_on_from_rate_and_loss() -> None:
 
 
 def test_it_finds_the_minimum_from_a_rate_that_diverges_and_never_goes_far() -> None:
-    """w² from w = 1, with a rate above 1, at which plain descent grows for ever: what raises it is taken back."""
+    """w² from w = 1, with a rate above 1, at which plain descent grows for ever: the rule undoes each rise."""
     driver, w, accepted, furthest = BoldDriver(3.0), 1.0, 1.0, 1.0
     for _ in range(60):
         rate = driver.observe(w * w)

@@ -1,4 +1,4 @@
-"""Which backup to go back to: of every pattern of survivors, and of exchanges that were interrupted."""
+"""Which backup to go back to, for every pattern of survivors and for interrupted exchanges."""
 
 from __future__ import annotations
 
@@ -11,28 +11,28 @@ from hypothesis import strategies as st
 
 from farandole.recovery.buddies import choose, gone
 
-Kept = tuple[int, int, list[int]]  # of one backup: its step, how many workers there were, whose parts
+Kept = tuple[int, int, list[int]]  # of one backup: its step, its number of workers, whose parts
 SIZES = range(1, 7)
 
 
 def kept(slot: int, slots: int, step: int) -> Kept:
-    """What a worker keeps of a backup: its own part first, then its ward's."""
+    """Return a worker's parts of a backup: its own first, then its ward's."""
     return step, slots, [slot] if slots == 1 else [slot, (slot - 1) % slots]
 
 
 def survivors(slots: int) -> Iterator[tuple[int, ...]]:
-    """Every set of workers that may be left, at least one."""
+    """Yield every possible set of survivors, at least one."""
     for count in range(1, slots + 1):
         yield from combinations(range(slots), count)
 
 
 def pair_has_died(alive: Collection[int], slots: int) -> bool:
-    """Whether some worker and its buddy are both gone; one that is alone is its own buddy."""
+    """Return whether some worker and its buddy have both died; a single worker is its own buddy."""
     return any(slot not in alive and (slot + 1) % slots not in alive for slot in range(slots))
 
 
 def is_right(found: tuple[int, int, dict[int, int]], held: list[list[Kept]]) -> bool:
-    """Whether every part is named once, and is with the worker that is named for it."""
+    """Return whether every part is named once, and its named worker has it."""
     step, slots, holders = found
     return sorted(holders) == list(range(slots)) and all(
         any((step, slots) == each[:2] and slot in each[2] for each in held[worker]) for slot, worker in holders.items()
@@ -94,7 +94,7 @@ def test_a_backup_of_a_larger_group_counts_only_with_all_its_parts() -> None:
     before = [kept(slot, 4, 20) for slot in (0, 2, 3)]
     assert choose([[each] for each in before]) == (20, 4, {0: 0, 1: 1, 2: 1, 3: 2})
     after = [[each, kept(slot, 3, 20)] for slot, each in enumerate(before)]
-    # Worker 2, the second of the three, dies now. It was the only one left with the part of worker 1.
+    # Worker 2, the second of the three, dies now. Only it still had the part of worker 1.
     found = choose([after[0], after[2]])
     assert found == (20, 3, {0: 0, 1: 1, 2: 1})
 
@@ -106,7 +106,7 @@ def test_before_the_smaller_group_has_saved_a_second_death_may_be_one_too_many()
 
 
 def test_a_spare_has_nothing_yet_and_takes_nothing_away() -> None:
-    """It stands in the slot of worker 1, so those that follow have higher numbers."""
+    """The spare is in the slot of worker 1, so those that follow have higher numbers."""
     held = [[kept(0, 3, 20)], [], [kept(2, 3, 20)]]
     assert choose(held) == (20, 3, {0: 0, 1: 2, 2: 2})
 
@@ -118,7 +118,7 @@ def test_without_any_backup_there_is_none(held: list[list[Kept]]) -> None:
 
 @pytest.mark.parametrize("slots", SIZES)
 def test_what_is_gone_are_the_parts_of_those_who_died_with_their_buddies(slots: int) -> None:
-    """Whether or not some of those left have begun a newer backup."""
+    """Whether or not some survivors have begun a newer backup."""
     for alive in survivors(slots):
         expected = [slot for slot in range(slots) if slot not in alive and (slot + 1) % slots not in alive]
         for ahead in [(), alive[:1]]:

@@ -1,4 +1,4 @@
-"""What the buddies' copies bring back: the training of the newest whole backup, bit by bit, whoever has died."""
+"""The buddies' copies restore the training of the newest complete backup, bit by bit, whichever worker has died."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ LENGTH = 10  # of what all share: not divisible by all numbers of ranks
 
 
 class Training:
-    """A state that each step changes in place; what is its own has other numbers, and another length, on each rank."""
+    """A state that each step changes in place; a rank's own part has other numbers and another length on each rank."""
 
     def __init__(self, slot: int) -> None:
         self.slot = slot
@@ -76,7 +76,7 @@ def assert_equal(found: dict[str, torch.Tensor], expected: dict[str, torch.Tenso
 
 
 def assert_is(found: list[Checkpoint | None], step: int, slots: int) -> None:
-    """All have found the backup of `step`, which `slots` workers made, as the training was then."""
+    """Check that all have found the backup of `step`, made by `slots` workers, and that it equals that training."""
     for checkpoint in found:
         assert checkpoint is not None
         assert (checkpoint.step, checkpoint.ranks, checkpoint.values) == (step, slots, {"rate": step / 8})
@@ -104,7 +104,7 @@ def test_the_newest_backup_is_as_the_training_was_although_that_has_gone_on(size
 
 @pytest.mark.parametrize("size", SIZES)
 def test_the_parts_of_the_dead_come_from_their_buddies(size: int) -> None:
-    """Unless a worker and its buddy have died: then there is none, and it is known whose parts are gone."""
+    """Unless a worker and its buddy have died: then there is none, and the lost parts are named."""
     for alive in survivors(size):
         before = started(size).save(3, 4, 5)
         left = Workers([before.buddies[slot] for slot in alive])

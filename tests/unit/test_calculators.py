@@ -1,4 +1,4 @@
-"""The calculators reproduce the papers' printed numbers, and refuse in one line what cannot be."""
+"""The calculators reproduce the papers' printed numbers, and refuse impossible input in one line."""
 
 from __future__ import annotations
 
@@ -147,7 +147,7 @@ def test_a_step_is_computing_and_the_schedules_bubble_and_messages() -> None:
 
 
 def test_a_rank_that_trains_holds_zeros_formula_and_what_is_gathered() -> None:
-    """`sharded`'s own account, in float32 and in half precision, beside the calculator's division."""
+    """The formula of `sharded`, in float32 and in half precision, agrees with the calculator's."""
     parameters, ranks, units = 1200, 4, [100, 700, 400]
     adam = 2 * 4 * parameters // ranks
     for stage in (1, 2, 3):

@@ -1,4 +1,4 @@
-"""Where the card for tests is built and kept; where it cannot be, its tests are skipped and say why."""
+"""Where the card for tests is built and kept; where this is impossible, its tests are skipped with the reason."""
 
 from __future__ import annotations
 

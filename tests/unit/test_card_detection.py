@@ -1,4 +1,4 @@
-"""Which cards torch can use here, by which name, and why it can use none."""
+"""Which cards torch can use here, under which name, and why it can use none."""
 
 from __future__ import annotations
 

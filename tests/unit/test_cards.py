@@ -29,7 +29,7 @@ def test_ranks_of_a_host_get_a_card_each_and_hosts_are_apart() -> None:
 
 
 def test_a_card_that_slurm_shows_one_task_only_is_that_tasks() -> None:
-    """Each is number 0 to its task: by numbers, all would share one card."""
+    """Each card is number 0 in its task: by numbers, all ranks would share one card."""
     reports = [Report(0, True, cards=[Card(name)], requested="CUDA_VISIBLE_DEVICES=0") for name in ("a", "b", "MIG-c")]
     assert assign(reports, share=False).numbers == [0, 0, 0]
 
@@ -124,7 +124,7 @@ def test_which_trainings_outlive_their_ranks() -> None:
     assert not RunOptions().outlives
 
 
-# --- processes that come later -----------------------------------------------------------------------------
+# --- processes that join later -----------------------------------------------------------------------------
 
 
 def test_a_newcomer_takes_the_card_of_the_dead_rank(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -141,7 +141,7 @@ def test_a_newcomer_takes_the_card_of_the_dead_rank(monkeypatch: pytest.MonkeyPa
 
 
 def test_workers_that_start_by_themselves_are_all_on_cards_or_all_on_the_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Elastic Horovod's, of which none knows whether it is the last one. A process that joins alone is told why."""
+    """Elastic Horovod's processes: none knows whether it is the last. A process that joins alone gets the reason."""
     monkeypatch.setattr(marks, "_held", [])
     monkeypatch.setattr(detection, "usable_cards", lambda wanted, requested: (TWO, ""))
     monkeypatch.setattr(rank_device, "requested", lambda environ: "")

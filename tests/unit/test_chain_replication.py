@@ -79,7 +79,7 @@ def test_what_has_come_is_forgotten() -> None:
     assert not sessions.open(request(2)), "an old one that comes late is not new"
     sessions.forget(3)
     assert sessions.answers() == []
-    sessions.note(Header(Kind.FINISHED, worker=3, request_id=4))  # to a client that is gone
+    sessions.note(Header(Kind.FINISHED, worker=3, request_id=4))  # to a client that has left
     assert sessions.answers() == []
 
 

@@ -1,4 +1,4 @@
-"""Chakra traces of records made by hand: what each node says, what it waits for, and which records are refused."""
+"""Chakra traces of records made by hand: each node's fields and dependencies, and which records are refused."""
 
 from __future__ import annotations
 
@@ -59,14 +59,14 @@ def collective(rank: int, start: float, end: float, size: int, group: Any = ALL,
 
 
 def exported(run: Run, folder: Path) -> list[list[Read]]:
-    """Each rank's nodes; they must be replayed to their end."""
+    """Return each rank's nodes, after a replay to their end."""
     chakra.export(run, folder)
     replay(folder, one_at_a_time=True)
     return replay(folder)
 
 
 def names(nodes: Sequence[Read], of: Read) -> set[str]:
-    """What a node waits for."""
+    """Return what a node waits for."""
     return {nodes[place].name for place in of.after}
 
 
@@ -145,7 +145,7 @@ def test_a_message_within_a_computation_cuts_it_and_inner_spans_are_parts_of_out
 
 def test_a_receive_without_a_send_and_a_message_to_oneself_are_left_out(tmp_path: Path) -> None:
     operations = [message("receive", 0, 1, 6, 8), message("send", 0, 0, 7, 8), message("receive", 0, 0, 8, 8)]
-    operations.append(message("send", 1, 0, 9, 8, place=1))  # which the clock of rank 0 has not seen arrive
+    operations.append(message("send", 1, 0, 9, 8, place=1))  # which has not arrived by the clock of rank 0
     nodes, others = exported(recorded(tmp_path / "run", [], operations), tmp_path / "et")
     assert nodes == []
     assert [node.name for node in others] == ["send to 0"]
@@ -185,7 +185,7 @@ def test_the_numbers_of_fields_are_those_of_the_schema(tmp_path: Path) -> None:
 
 
 def refused(run: Path, out: Path, capsys: pytest.CaptureFixture[str]) -> str:
-    """The one line that says why, with exit code 2."""
+    """Return the one-line reason, with exit code 2."""
     with pytest.raises(SystemExit) as left:
         main(["export", str(run), "--format", "chakra", "--out", str(out)])
     assert left.value.code == 2

@@ -1,4 +1,4 @@
-"""The draw of random kills: as many as asked for, at any moment, of anybody, and the same for all who draw."""
+"""The draw of random kills: the requested rate, any moment, any rank, and the same on every rank."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from farandole.errors import UsageError
 from farandole.runtime.chaos import Chaos
 
 DRAWS = 20_000
-# With other seeds a right draw would fail a test in one case of a thousand or less.
+# With other seeds a correct draw would fail a test in one case of a thousand or less.
 SIGMAS = 3.29
 
 
@@ -56,7 +56,7 @@ def test_one_rank_lives_as_many_times_longer_as_there_are_ranks(ranks: int) -> N
 
 
 def test_all_ranks_agree_on_who_dies_when_and_each_start_draws_anew() -> None:
-    """Each in a process of its own, with another hash seed."""
+    """Each in a separate process, with another hash seed."""
     program = """
 import json, sys
 from itertools import islice

@@ -1,4 +1,4 @@
-"""Real text, character by character: nothing of it is lost, and no passage is met twice."""
+"""Real text, character by character: nothing is lost, and no passage occurs twice."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def test_a_text_of_less_than_a_passage_gives_none() -> None:
 
 
 def test_what_is_tested_on_has_rarely_been_learned_by_heart() -> None:
-    """Whole chapters stand in the documentation twice; with them a third of the test passages were known."""
+    """Some chapters are in the documentation twice; with them a third of the test passages were known."""
     splits = datasets.split(datasets.load("pydoc"), seed=0)
     length = 40
 

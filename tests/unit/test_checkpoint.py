@@ -1,4 +1,4 @@
-"""Checkpoints on disk: what is written comes back bitwise, and what is not as it was written is never believed."""
+"""Checkpoints on disk: they are restored bitwise, and a damaged one is never used."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ QUICK = settings(max_examples=25, deadline=None)
 
 
 def bits(tensor: Tensor) -> tuple[torch.dtype, tuple[int, ...], bytes]:
-    """Type, shape and every bit, so that NaN is itself and −0 is not 0."""
+    """Return type, shape and every bit, so that NaN equals itself and −0 is not 0."""
     return tensor.dtype, tuple(tensor.shape), tensor.detach().flatten().view(torch.uint8).numpy().tobytes()
 
 
@@ -73,7 +73,7 @@ def small_states(step: int, ranks: int) -> list[TrainingState]:
 
 
 def save(folder: Path, slot: int, whole: list[TrainingState], writers: int, only: int | None = None) -> None:
-    """What all writers, or only that one, bring to the disk: each its own rank's tensors, or the only one all."""
+    """Write as all writers, or only one of them: each its own rank's tensors, or a single writer all."""
     own = {rank: state.own for rank, state in enumerate(whole)}
     for writer in range(writers) if only is None else [only]:
         state = whole[writer]
@@ -82,7 +82,7 @@ def save(folder: Path, slot: int, whole: list[TrainingState], writers: int, only
 
 
 def assert_same(found: Checkpoint | None, whole: list[TrainingState]) -> None:
-    """`found` is what was saved of these ranks, to the bit."""
+    """Check that `found` is the saved state of these ranks, to the bit."""
     assert found is not None
     assert (found.step, found.ranks, found.values) == (whole[0].step, len(whole), whole[0].values)
     for rank, saved in enumerate(whole):
@@ -176,7 +176,7 @@ def test_a_rank_that_was_not_there_gets_what_is_shared_and_nothing_of_its_own(tm
 
 
 def test_without_a_checkpoint_there_is_none_and_no_trouble(tmp_path: Path) -> None:
-    (tmp_path / "slot-0").mkdir()  # as a start leaves it that ends before its first file
+    (tmp_path / "slot-0").mkdir()  # as after a start that ends before its first file
     assert newest(tmp_path) == (None, [])
     assert newest(tmp_path / "nowhere") == (None, [])
     with pytest.raises(FileNotFoundError):
@@ -201,7 +201,7 @@ def two_slots(tmp_path: Path) -> Path:
 
 
 def assert_falls_back(folder: Path, because: str) -> None:
-    """Slot 1 is found to be damaged, one line says so, and slot 0 is used."""
+    """Slot 1 is detected as damaged, one line reports this, and slot 0 is used."""
     found, troubles = newest(folder)
     assert_same(found, small_states(10, 2))
     [line] = troubles

@@ -1,4 +1,4 @@
-"""A checkpoint of several ranks, put together without MPI: whole tensors, one file of them, and what is refused."""
+"""A checkpoint of several ranks, combined without MPI: whole tensors, one file of them, and refusals."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ WHOLES = {
     "optimizer.mean square.layer.weight": torch.full((4, 6), 2.0, dtype=torch.float64),
 }
 LEFT, RIGHT = ((0, 4), (0, 3)), ((0, 4), (3, 6))
-# Two tensor ranks; what the first one has is divided over two data ranks.
+# Two tensor ranks; the first one's part is divided over two data ranks.
 CUTS: dict[str, list[tuple[int, Any, tuple[int, int]]]] = {
     "layer.weight": [(0, LEFT, (0, 5)), (1, LEFT, (5, 12)), (2, RIGHT, (0, 12))],
     "optimizer.mean square.layer.weight": [(0, ((0, 1), (0, 6)), (0, 6)), (2, ((1, 4), (0, 6)), (0, 18))],

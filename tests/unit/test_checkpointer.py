@@ -1,4 +1,4 @@
-"""How a rank waits for its disk: as long as that takes, and seen to live. Whole checkpoints: tests/parallel."""
+"""A rank waits for its disk as long as necessary, and sends heartbeats meanwhile. Whole checkpoints: tests/parallel."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from farandole.runtime.world import World
 
 
 class SlowDisk:
-    """A world of one rank, whose disk takes what it is given once the rank has shown three times that it lives."""
+    """A world of one rank, whose disk completes a write after the rank's third heartbeat."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.signs, self.watched, self.ready = 0, 0, threading.Event()
@@ -76,7 +76,7 @@ def test_a_rank_that_waits_for_its_own_disk_has_all_time_and_shows_that_it_lives
 def test_parts_that_different_groups_have_written_do_not_fit_together(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """Of the same step and as many workers, but the workers had changed in between: a death had torn the first try."""
+    """Same step and number of workers, but other workers: a death had interrupted the first attempt."""
     disk = SlowDisk(monkeypatch)
     disk.ready.set()
     own = {"parameters": torch.arange(4.0)}

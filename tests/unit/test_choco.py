@@ -1,4 +1,4 @@
-"""CHOCO-SGD's public copies, of all ranks in one process: what is compressed comes to the mean all the same."""
+"""CHOCO-SGD's public copies, of all ranks in one process: compressed messages still converge to the mean."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ COMPRESSORS: dict[str, tuple[Callable[[int], Compressor], float]] = {
 
 
 class Everybody:
-    """All ranks' vectors, public copies and compressors; what a rank decodes, all who hear it do."""
+    """All ranks' vectors, public copies and compressors; all receivers of a message decode the same."""
 
     def __init__(self, graph: Topology, make: Callable[[int], Compressor], consensus_step: float) -> None:
         steps = [doubly_stochastic(graph, rank, 0) for rank in range(graph.ranks)]

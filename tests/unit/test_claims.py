@@ -64,7 +64,7 @@ def test_each_row_is_on_the_concept_map_beside_its_method() -> None:
 
 @pytest.mark.parametrize("name", [claim.name for claim in QUICK])
 def test_what_is_computed_is_what_the_kept_result_says(name: str) -> None:
-    """And so is its verdict: the objects that are counted have not changed since."""
+    """So is its verdict: the counted objects have not changed since."""
     claim = table.CLAIMS[name]
     kept = results.kept(claim, KEPT)
     assert kept is not None
@@ -88,7 +88,7 @@ SOURCE = Source("A. Author", 1999, "Of nothing", "table 1")
 
 
 class Counted:
-    """A claim that counts how often it is measured; and may be interrupted."""
+    """A claim that counts its measurements, and may be interrupted."""
 
     def __init__(self, name: str, interrupted: bool = False) -> None:
         self.times, self.interrupted = 0, interrupted

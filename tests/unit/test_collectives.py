@@ -1,4 +1,4 @@
-"""Collectives without MPI: right for every number of ranks, at the cost that the formula gives."""
+"""Collectives without MPI: right for every number of ranks, at the formula's cost."""
 
 from __future__ import annotations
 
@@ -217,7 +217,7 @@ def test_pat_gives_each_rank_its_chunk_and_all_chunks(size: int, aggregated: int
 
 @pytest.mark.parametrize(("size", "aggregated"), [(64, 1), (64, 4), (33, 2), (64, 64)])
 def test_pat_has_the_farthest_first_and_keeps_lg_p_messages_to_send_on(size: int, aggregated: int) -> None:
-    """What has come from far away and has still to be sent nearer lies in a buffer."""
+    """Chunks from far ranks that must be sent on to nearer ones are in a buffer."""
     transfers = list(pat.transfers(size, aggregated))
     assert transfers[0] == (power_of_two(size - 1), [0])
     arrives = {away + distance: at for at, (distance, aways) in enumerate(transfers) for away in aways}
@@ -244,7 +244,7 @@ def test_an_all_to_all_takes_every_block_to_its_rank_at_the_cost_of_the_formula(
 
 
 def to_the_next(rank: int, size: int) -> Iterator[Exchange]:
-    """Every step sends to the next rank, and not to the one that the block is for."""
+    """Every step sends to the next rank, and not to the block's destination."""
     for step in PAIRWISE.steps(rank, size):
         yield replace(step, to=(rank + 1) % size, source=(rank - 1) % size)  # type: ignore[call-overload]
 
@@ -311,7 +311,7 @@ def ways_swapped(rank: int, size: int) -> Iterator[Together]:
 
 
 def replaces_what_it_sends(rank: int, size: int) -> Iterator[Together]:
-    """What arrives may be sent on before the own chunk has left."""
+    """A chunk that arrives may be sent on before the rank's own chunk has left."""
     right, left = (rank + 1) % size, (rank - 1) % size
     yield Together((Exchange(send=0, to=right), Exchange(recv=0, source=left)))
 
@@ -357,7 +357,7 @@ def test_as_many_messages_as_a_step_has_pair_up_in_order(order: list[int]) -> No
 
 
 def all_with_all(rank: int, size: int) -> Iterator[Together]:
-    """All ranks swap everything in one step."""
+    """All ranks exchange everything in one step."""
     others = [other for other in range(size) if other != rank]
     yield Together(tuple(Exchange(0, other, 0, other, reduce=True) for other in others))
 

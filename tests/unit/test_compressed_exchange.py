@@ -1,4 +1,4 @@
-"""Encoded vectors between ranks that are threads: what each decodes and sends, and how NaNs are reported."""
+"""Encoded vectors between ranks that are threads: each rank's result and bytes, and how NaNs are reported."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ ADVICE = "look at that rank's data and loss, or give a smaller --lr"
 
 
 def gradient(rank: int, length: int) -> Vector:
-    """Of whole numbers, which every compressor here keeps exactly or all ranks lose alike."""
+    """Return whole numbers, which every compressor here keeps exactly, or changes in the same way on all ranks."""
     return np.random.default_rng([rank, length]).integers(-50, 50, length).astype(np.float32)
 
 

@@ -1,4 +1,4 @@
-"""Compressors: what they promise of values, bytes and errors, one process, no messages."""
+"""Compressors: guarantees about values, bytes and errors; one process, no messages."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def test_what_is_not_finite_is_never_hidden(name: str, bad: float) -> None:
     compressor, vector = MAKERS[name](), noise(200)
     vector[70] = bad
     decoded = compressor.decode(compressor.encode(vector), 200)
-    if name.startswith("random-k"):  # 70 itself need not have been drawn
+    if name.startswith("random-k"):  # 70 itself may not have been drawn
         assert np.isnan(decoded[np.flatnonzero(decoded)]).all()
         assert np.isnan(decoded).sum() == 20
         return
@@ -145,7 +145,7 @@ def test_half_precision_is_what_torch_rounds_to() -> None:
 
 @pytest.mark.parametrize("bits", [0x7F800001, 0x7FFFFFFF, 0xFF800001, 0xFFFFFFFF])
 def test_every_nan_stays_one_in_half_precision(bits: int) -> None:
-    """Rounding its fraction would make it an infinity or a zero."""
+    """Rounding a NaN's fraction would make it an infinity or a zero."""
     vector = np.array([bits], np.uint32).view(np.float32)
     for compressor in (Float16(), BFloat16()):
         assert np.isnan(compressor.decode(compressor.encode(vector), 1)).all()
@@ -187,7 +187,7 @@ def test_the_variance_of_qsgd_is_within_its_bound(levels: int, length: int) -> N
     variance = np.square(drawn - vector, dtype=np.float64).sum(axis=1).mean()
     bound = min(length / levels**2, math.sqrt(length) / levels) * np.square(vector).sum()
     assert 0.05 * bound < variance <= bound
-    # What the formula of the rounding itself says: Σ (‖v‖/s)²·f(1 − f), f the part above the lower level.
+    # By the formula of the rounding itself: Σ (‖v‖/s)²·f(1 − f), f the part above the lower level.
     norm = np.linalg.norm(vector.astype(np.float64))
     above = (levels * np.abs(vector) / norm) % 1
     assert variance == pytest.approx(((norm / levels) ** 2 * above * (1 - above)).sum(), rel=0.05)
@@ -281,7 +281,7 @@ def test_shared_scales_are_the_largest_of_all_ranks_and_right_on_average() -> No
 
 
 def voted(vectors: list[Vector], seed: int = 0) -> list[Vector]:
-    """What each rank gets, all in one process."""
+    """Return each rank's result, all in one process."""
     ranks, length = len(vectors), len(vectors[0])
     sides = [MajorityVote(length, ranks, generator(seed + rank)) for rank in range(ranks)]
     ballots = [side.ballots(vector) for side, vector in zip(sides, vectors, strict=True)]
@@ -400,7 +400,7 @@ def test_with_feedback_what_is_sent_and_what_is_kept_is_all(name: str) -> None:
 @pytest.mark.parametrize("name", MAKERS)
 @pytest.mark.parametrize("bad", BAD)
 def test_no_memory_keeps_what_is_not_finite(name: str, bad: float) -> None:
-    """The step after it is as if it had not been, but for random numbers that were drawn."""
+    """The next step is as if it had not happened, but for the random numbers drawn."""
     vector = noise(64)
     vector[3] = bad
     sides = [ErrorFeedback(MAKERS[name](), 64), DGC(64, 0.1, warm_up=9, clip=1.0)]
@@ -530,7 +530,7 @@ CHOSEN_BYTES = {
 
 
 def chosen(options: CompressionOptions, rank: int = 0) -> Compressor:
-    """Of a run on two ranks, whose gradient has 1000 entries."""
+    """Options of a run on two ranks, with a gradient of 1000 entries."""
     return cast(Compressor, build(options, [(20, 40), (200,)], seed=1, rank=rank, ranks=2))
 
 
@@ -581,7 +581,7 @@ def test_a_run_has_the_papers_options_of_terngrad() -> None:
 
 
 def descend(compressor: Compressor, steps: int = 4000) -> float:
-    """How far from the minimum SGD ends, on a sum of absolute values whose gradients' signs never point there.
+    """Return how far from the minimum SGD ends, on a sum of absolute values whose gradients' signs never point there.
 
     Karimireddy et al. 2019: f(x) = ε|x₁ + x₂| + |x₁ − x₂|, 0 < ε < 1, has its minimum 0 at the origin; the signs of
     its subgradients are ±(1, −1), so x₁ + x₂ never changes.
@@ -646,7 +646,7 @@ ENTRIES = sum(math.prod(shape) for shape in SHAPES)
 
 
 def one_round(sides: list[PowerSGD], vectors: list[Vector]) -> list[Vector]:
-    """What every rank gets."""
+    """Return every rank's result."""
     left = np.sum([side.project(vector) for side, vector in zip(sides, vectors, strict=True)], axis=0)
     right = np.sum([side.project_back(left) for side in sides], axis=0)
     assert (left.nbytes, right.nbytes) == sides[0].nbytes()
@@ -721,7 +721,7 @@ def test_powersgd_hides_nothing_and_divides_by_no_zero() -> None:
     vector[5] = math.nan
     assert np.isnan(one_round([side], [vector])[0]).all()
     plain = noise(112)
-    plain[110] = math.inf  # in what goes as it is
+    plain[110] = math.inf  # in the uncompressed part
     for bad in (np.append(vector, noise(12)), plain):
         sides = [PowerSGD([(10, 10), (12,)], 1, 2, generator()) for _ in range(2)]
         one_round(sides, [noise(112, 1), noise(112, 2)])
@@ -733,7 +733,7 @@ def test_powersgd_hides_nothing_and_divides_by_no_zero() -> None:
     np.testing.assert_allclose(basis.T @ basis, np.eye(3), atol=1e-6)
 
 
-# Of each option a value that is not its default.
+# A value of each option that is not its default.
 GIVEN: dict[str, Any] = {
     "levels": 30, "bucket": 64, "fraction": 0.1, "matrix_rank": 3, "dgc_momentum": 0.5, "sparsity_warm_up": 9,
     "clip": 1.0, "terngrad_clip": 2.5, "share_scales": True,

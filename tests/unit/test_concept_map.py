@@ -1,4 +1,4 @@
-"""The documentation tells the truth: what it names exists, and what exists to be run is on the concept map."""
+"""The documentation is true: what it names exists, and everything that can be run is on the concept map."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ HEADER = ["Concept", "Where", "Run it", "Proved by"]
 CONCEPT = re.compile(r"^(?P<english>.+?) – (?P<term>.+?) \((?P<source>00[0-4].*)\)$")
 NOTHING = "–"
 
-# Rooms that a "not yet" may name: those of the house's plan, whether or not they stand already.
+# Rooms that a "not yet" may name: those of the plan, whether or not they exist yet.
 ROOMS = {
     *(
         "data",
@@ -55,7 +55,7 @@ class Row:
 
 
 def rows_of(text: str) -> list[Row]:
-    """Every row of the map's tables; a line that does not fit the form is an error."""
+    """Return every row of the map's tables; a malformed line is an error."""
     rows: list[Row] = []
     for line in text.splitlines():
         if not line.startswith("|"):
@@ -76,7 +76,7 @@ def names(cell: str) -> list[str]:
 
 
 def promised(cell: str) -> list[str]:
-    """The rooms named by "not yet (…)"."""
+    """Return the rooms named by "not yet (…)"."""
     return [room for group in re.findall(r"not yet \(([^)]*)\)", cell) for room in names(group)]
 
 
@@ -91,7 +91,7 @@ def located(name: str) -> Path:
 
 
 def faults_of(row: Row) -> list[str]:
-    """What is untrue or incomplete in one row."""
+    """Return what is untrue or incomplete in one row."""
     faults = [f"no such file: {name}" for name in modules(row.where) if not located(name).is_file()]
     faults += [
         f"'not yet' names no room of ours: {room}"
@@ -218,7 +218,7 @@ PAGES = sorted(set((ROOT / "docs").glob("*.md")) - {MAP})
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_files_named_in_the_pages_exist(page: Path) -> None:
-    """Every `room/module.py` in the prose, counted from the package or from the repository's root."""
+    """Every `room/module.py` in the prose, relative to the package or to the repository's root."""
     named = set(re.findall(r"`((?:[\w.]+/)+\w+\.py)`", page.read_text(encoding="utf-8")))
     assert {name for name in named if not (located(name).is_file() or (ROOT / name).is_file())} == set()
 

@@ -1,4 +1,4 @@
-"""The container files hold what a build needs, checked without a builder: stages, user, sources, ignored folders."""
+"""The container files have what a build needs, checked without a builder: stages, user, sources, ignored folders."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ INSTRUCTIONS = {"FROM", "ARG", "RUN", "WORKDIR", "COPY", "USER", "ENV", "CMD"}
 
 
 def instructions(text: str) -> list[tuple[str, str]]:
-    """The instructions of a Dockerfile, without comments, with continued lines joined."""
+    """Return the instructions of a Dockerfile, without comments, with continued lines joined."""
     lines = "\n".join(line for line in text.splitlines() if not line.startswith("#")).replace("\\\n", " ")
     return [(line.split()[0], line.split(maxsplit=1)[1]) for line in lines.splitlines() if line.strip()]
 
 
 def flaws(text: str, root: Path = ROOT) -> list[str]:
-    """What is wrong with a Dockerfile."""
+    """Return what is wrong with a Dockerfile."""
     steps, found, stages = instructions(text), [], []
     found += [f"unknown instruction {name}" for name, _ in steps if name not in INSTRUCTIONS]
     for name, rest in steps:

@@ -68,7 +68,7 @@ def test_every_rank_attends_to_every_block_once_while_it_is_there(size: int) -> 
         plans = [list(plan(rank, size)) for rank in range(size)]
         assert len({tuple(map(type, each)) for each in plans}) == 1, "all ranks do the same at the same time"
         here = gradient_at = list(range(size))  # whose block, and whose gradient, each rank has
-        added: list[list[int]] = [[] for _ in range(size)]  # to each gradient, by which ranks
+        added: list[list[int]] = [[] for _ in range(size)]  # for each gradient, by which ranks
         following: list[int] | None = None
         for together in zip(*plans, strict=True):
             for rank, step in enumerate(together):

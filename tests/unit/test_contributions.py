@@ -1,4 +1,4 @@
-"""What a worker pushes, against values computed by hand from the papers."""
+"""A worker's pushes, against values computed by hand from the papers."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def test_without_elasticity_the_workers_train_apart() -> None:
 
 
 class Exchange:
-    """Workers with parameters of their own around one real shard."""
+    """Workers with their own parameters around one real shard."""
 
     def __init__(self, policy: Policy, starts: list[float], lr: float, moving_rate: float, centre: float) -> None:
         self.values = np.array([centre])
@@ -131,7 +131,7 @@ def test_a_synchronous_exchange_is_the_papers() -> None:
     st.booleans(),
 )
 def test_an_exchange_conserves_the_sum(make, starts, shares, moving_rate, one_leaves) -> None:  # type: ignore[no-untyped-def]
-    """Whatever the workers' shares, also when they do not make a whole batch since a worker has left."""
+    """For any shares of the workers, also when they are less than a batch because a worker has left."""
     exchange = Exchange(make(range(len(starts))), starts, 0.0, moving_rate, centre=4.0)
     before = exchange.sum
     workers = list(range(len(starts)))

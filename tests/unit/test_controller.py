@@ -1,4 +1,4 @@
-"""The controller of dynamic synchronisation: what follows from which measurements."""
+"""The controller of dynamic synchronisation: its plans for given measurements."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from farandole.data_parallel.controller import Controller, Plan
 
 
 def after(controller: Controller, step_s: list[float], exchange_s: float, rounds: int = 30) -> Plan:
-    """The plan once nothing has changed for so many rounds; the last rank is the one nobody waits for."""
+    """Return the plan after `rounds` rounds without a change; no rank waits for the last one."""
     for _ in range(rounds):
         controller.observe(step_s, [exchange_s + max(step_s)] * (len(step_s) - 1) + [exchange_s])
     return controller.plan
@@ -89,7 +89,7 @@ WANTED, STEEP, RATE = (0.0, 1.0, 2.0, 3.0), (1.0, 0.2, 0.6, 0.2), 0.02  # rank r
 
 
 def time_to_the_optimum(controller: Controller, exchange_s: Callable[[int], float], near: float = 0.05) -> float:
-    """When normalised local SGD from 100 is so near the sum's optimum; a step takes everybody 1; infinite: never."""
+    """Return when normalised local SGD from 100 is this near the sum's optimum; each step takes 1; infinite: never."""
     optimum = sum(map(mul, STEEP, WANTED)) / sum(STEEP)
     w, done, now = 100.0, 0, 0.0
     while abs(w - optimum) >= near:

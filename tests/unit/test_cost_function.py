@@ -1,4 +1,4 @@
-"""T_comm and T_comp: all-reduces against their formulas, computing against draws, and both at their limits."""
+"""T_comm and T_comp: all-reduces against their formulas, computing times against draws, and both at their limits."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from farandole.errors import UsageError
 from farandole.methods import simulated
 
 LINK = Link(1e-4, 1e-9)
-Formula = Callable[[int], tuple[float, float]]  # ranks → how often α and nβ are in it
+Formula = Callable[[int], tuple[float, float]]  # ranks → multiples of α and nβ
 
 
 def folded(rounds: int, bytes_of: Formula, ranks: int) -> tuple[float, float]:
@@ -121,7 +121,7 @@ def test_every_method_can_be_compared(method: str, workers: int) -> None:
 @pytest.mark.parametrize("method", simulated())
 @pytest.mark.parametrize("straggler", ["constant", "pareto:1.5", "exponential", "slow:worker=0,factor=10"])
 def test_no_method_is_faster_than_without_waiting_and_messages(method: str, straggler: str) -> None:
-    """However the few computing times were drawn: where nothing costs anything, asynchronous ones come close."""
+    """For any small sample of computing times: without communication cost, asynchronous methods come close."""
     for seed in range(5):
         for workers in (1, 4):
             setting = Setting(workers, 8, 0.1, parse(straggler), 0.0, Link(0.0, 0.0), seed=seed)

@@ -1,4 +1,4 @@
-"""The cost model: what is computed from the schedules is what the formulas say."""
+"""The cost model: costs computed from the schedules equal the formulas."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def test_two_messages_to_the_same_partner_share_its_link() -> None:
 
 
 def test_a_port_that_is_shared_carries_to_each_partner_at_its_links_speed() -> None:
-    """Rank 1's neighbours are on its own node and on the next one: it waits for the longer latency, and for both."""
+    """Rank 1's neighbours are on its own node and on the next one: it waits for both, so for the longer latency."""
     across = Link(50 * ALPHA, 10 * BETA)
     nodes = Machine(Link(ALPHA, BETA), GAMMA, across, per_node=2)
     one_step = 50 * ALPHA + N / 8 * (BETA + 10 * BETA)

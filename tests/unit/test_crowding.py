@@ -1,4 +1,4 @@
-"""Many ranks on few cores: what a launch says while they start."""
+"""Many ranks on few cores: the messages of a launch while they start."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The data sets are the real ones, known by shape before they are loaded, and their splits disjoint."""
+"""The data sets are the real ones, their shapes are known before loading, and their splits are disjoint."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which library adds up DDP's gradients: NCCL where every rank has a card to itself."""
+"""Which library adds up DDP's gradients: NCCL where every rank has its own card."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ from farandole.own_loop.synchronous import DistributedOptimizer
 
 
 def test_a_step_is_distributed_though_a_schedule_was_made_of_the_inner_optimizer_before() -> None:
-    """A schedule puts a step of its own into the optimizer that it is given."""
+    """A schedule replaces the step method of its optimizer."""
     parameter = torch.nn.Parameter(torch.zeros(2))
     inner = torch.optim.SGD([parameter], lr=1.0)
     schedule = torch.optim.lr_scheduler.StepLR(inner, 1, 0.5)

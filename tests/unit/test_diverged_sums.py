@@ -1,4 +1,4 @@
-"""A training that diverges is reported by its loss, and by no warning of numpy's."""
+"""A diverging training is reported by its loss, without a warning from numpy."""
 
 from __future__ import annotations
 

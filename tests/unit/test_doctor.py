@@ -1,4 +1,4 @@
-"""What the doctor says of MPI: whether ranks outlive each other, its network, cards' memory; and of the cards."""
+"""The doctor's report about MPI (ULFM, its network, memory of cards) and about the cards."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The thread that decides whether a training goes on: by what, when, and what a server does then."""
+"""The thread that decides whether training continues: by which loss, when, and the server's reaction."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def test_it_ends_when_the_loss_is_good_enough() -> None:
 
 
 def test_it_ends_when_the_loss_does_not_fall_any_more() -> None:
-    """A fall of less than a hundredth is no progress; progress begins the count anew."""
+    """A fall of less than a hundredth is no progress; progress restarts the count."""
     rule = StoppingRule(below=None, stalled=2)
     losses = (2.0, 1.99, 1.5, 1.6, 1.4, 1.4)
     assert [rule.reason_to_end(loss) for loss in losses] == [None] * 6

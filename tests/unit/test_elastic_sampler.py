@@ -1,4 +1,4 @@
-"""The elastic sampler: every sample once per epoch, whoever works, and from whichever step it goes on."""
+"""The elastic sampler: every sample once per epoch, for any workers, and from any step."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SHARDS = st.sampled_from([1, 2, 3, 4, 7])
 
 @st.composite
 def trainings(draw: st.DrawFn) -> tuple[list[int], int, int]:
-    """The shards' sizes, alike or not, the batch, and the seed."""
+    """Draw the shards' sizes, equal or not, the batch, and the seed."""
     samples, shards = draw(st.integers(10, 120)), draw(SHARDS)
     speeds = draw(st.none() | st.lists(st.floats(0.1, 10), min_size=shards, max_size=shards))
     shares = proportional_shares(samples, speeds) if speeds else equal_shares(samples, shards)
@@ -25,7 +25,7 @@ def trainings(draw: st.DrawFn) -> tuple[list[int], int, int]:
 
 
 def batches(training: tuple[list[int], int, int], steps: int) -> list[list[Rows]]:
-    """The first steps' batches, of a sampler that nobody interrupts."""
+    """Return the first steps' batches of an uninterrupted sampler."""
     sampler = ElasticSampler(*training)
     return [next(sampler) for _ in range(steps)]
 
@@ -57,7 +57,7 @@ def test_every_sample_is_used_once_per_epoch_by_as_many_ranks_as_happen_to_be_th
 def test_every_sample_counts_once_per_epoch_however_often_training_goes_back(
     training: tuple[list[int], int, int], failures: list[tuple[int, int, int]]
 ) -> None:
-    """Failures: with so many ranks it goes on for so many steps, and then back by so many."""
+    """Failures: a number of ranks, the steps that they take, and the steps that are then undone."""
     shares, batch, _ = training
     steps = 2 * steps_per_epoch(sum(shares), batch)
     used: dict[int, list[int]] = {}

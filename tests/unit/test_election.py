@@ -1,4 +1,4 @@
-"""Elections: who leads in the end, at what cost, and what becomes of it when nodes die or are cut off."""
+"""Elections: the final leader, the cost, and the behaviour when nodes die or are cut off."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def test_before_any_election_no_leader_is_known(method: str) -> None:
 
 
 def test_a_bully_does_not_follow_a_weaker_one() -> None:
-    """Somebody weaker has taken it for dead: it says that it lives, and the weaker one follows it."""
+    """A lower node has declared the leader dead: the leader announces itself, and the lower node follows it."""
     bully = bullies(4)[3]
     actions = bully.receive(Message("coordinator", 1, 3))
     assert bully.leader == 3
@@ -69,7 +69,7 @@ def test_a_bully_does_not_follow_a_weaker_one() -> None:
 
 
 def test_a_ring_member_that_hears_nothing_starts_again_until_it_knows_the_leader() -> None:
-    """What it has sent may be lost with the member that had it."""
+    """Its message may be lost with the member that had it."""
     member = ring(range(3))[1]
     begun = member.start()
     assert begun == [Message("election", 1, 2, node=1), Timer(3 * 3 * member.hop_s)]
@@ -172,7 +172,7 @@ def test_the_strongest_may_die_in_the_middle_of_a_bully_election(size: int, seed
     network.run(until=when)
     network.kill(size - 1)
     network.run()
-    if size - 1 in network.leaders().values():  # it had been elected, and is missed later
+    if size - 1 in network.leaders().values():  # it was elected, and its failure is detected later
         network.start(0)
         network.run()
     assert set(network.leaders().values()) == {size - 2}
@@ -253,8 +253,8 @@ def test_without_a_majority_raft_has_no_leader() -> None:
 @settings(max_examples=60, deadline=None)
 @given(data=st.data(), size=st.integers(1, 7), seed=st.integers(0, 10**6))
 def test_no_raft_term_has_two_leaders_whatever_happens(data: st.DataObject, size: int, seed: int) -> None:
-    """And when all can talk again, the living have one leader, if they are a majority."""
-    network = Network(rafts(size, seed), (0.2, 6.0), seed)  # slow enough for candidates to get in each other's way
+    """When the network is whole again, the living have one leader, if they are a majority."""
+    network = Network(rafts(size, seed), (0.2, 6.0), seed)  # slow enough for candidates to conflict
     network.start(*range(size))
     members = st.integers(0, size - 1)
     for event in data.draw(st.lists(st.sampled_from(["kill", "cut", "heal", "start"]), max_size=6)):

@@ -73,7 +73,7 @@ class Member:
         self.has_heard = False
         self.roles: list[Role] = []
         self._missed: set[int] = set()
-        self._asked: int | None = None  # by a worker: whether it may leave
+        self._asked: int | None = None  # for a worker: whether it may leave
         world = cast(World, SimpleNamespace(rank=rank, trace=Trace(rank), finish_computation=lambda start: None))
         if rank in placement.workers:
             self._leave()
@@ -113,7 +113,7 @@ class Member:
             role.handle(header)
 
     def learn(self, dead: set[int]) -> None:
-        """Of these deaths."""
+        """Learn of these deaths."""
         self.replication.lost |= dead
         for role in self.roles:
             role.on_failure()
@@ -146,14 +146,14 @@ def test_all_who_live_hear_of_the_end(placement: Placement, data: st.DataObject)
                 tag, header = network.under_way[first, second].popleft()
                 members[second].take(tag, header)
     except NoSuccessor:
-        assume(False)  # both who had a part, or a role, have died
+        assume(False)  # both ranks with a part, or a role, have died
     assert [rank for rank in network.living if not members[rank].has_heard] == []
 
 
 def possible(
     network: Network, members: Sequence[Member], dying: Sequence[int], dead: set[int]
 ) -> list[tuple[str, int, int]]:
-    """What may happen next; whoever has heard of the end takes in nothing more."""
+    """Return the possible next events; a rank that has received STOP receives nothing more."""
     listening = [rank for rank in sorted(network.living) if not members[rank].has_heard]
     actions = [("dies", rank, rank) for rank in dying if rank in listening]
     actions += [("learns", rank, rank) for rank in listening if dead - members[rank].replication.lost]

@@ -14,7 +14,7 @@ AS_PREDICTED = "you predicted {}, and so it is."
 
 
 def compared(capsys: pytest.CaptureFixture[str], answer: object, measured: Any, *words: str, **options: Any) -> str:
-    """The line that `compare` prints, without the question; `predict` has printed it as well, or nothing."""
+    """Return the line that `compare` prints, without the question; `predict` has printed it as well, or nothing."""
     order, within = options.get("order", ()), options.get("within", 0.0)
     prediction = predict("the thing", answer, *words, order=order)
     first = capsys.readouterr().out

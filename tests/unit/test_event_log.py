@@ -1,4 +1,4 @@
-"""The event log: what several processes write, torn lines and all, and what failures it tells of."""
+"""The event log: lines of several processes, including torn ones, and the failures in it."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def event_log(tmp_path: Path) -> EventLog:
 
 
 def tell(event_log: EventLog, *events: Event) -> None:
-    """Write down what happened when: to which rank, in which step, and of which kind it was."""
+    """Write events: time, rank, step and kind."""
     for when, what, rank, step, *kind in events:
         event_log.write(what, rank, step, "".join(kind), when)
 
@@ -87,7 +87,7 @@ def test_every_rank_that_dies_before_a_restart_is_a_fault_and_what_follows_from_
         (110.5, "noticed", UNKNOWN, 30, "lost"),
         (110.5, "failure", 1, 30, "kill"),
         (110.75, "noticed", 1, 30, "lost"),
-        (111.0, "failure", 3, 30, "raise"),  # could not go on without the others
+        (111.0, "failure", 3, 30, "raise"),  # could not continue without the others
         (112.0, "start", 0, 20),
         (113.0, "first step", 0, 20),
     )
@@ -283,14 +283,14 @@ def test_the_logbook_is_no_program(event_log: EventLog) -> None:
 
 
 def test_who_has_departed_is_a_fault_whoever_has_noticed_it(event_log: EventLog) -> None:
-    """Silent at first, and noticed by one that knew of no step; the second one only the centre has missed."""
+    """A silent rank, detected by one that knew no step; the second failure only the coordinator has detected."""
     tell(
         event_log,
         (0, "start", 0, 0),
         (1, "first step", 0, 0),
         (5, "noticed", 2, -1, "silent"),
         (6, "noticed", 2, 8, "lost"),
-        (6.5, "noticed", 4, 8, "lost"),  # lives: it was only slow to answer
+        (6.5, "noticed", 4, 8, "lost"),  # alive: it was only slow to answer
         (7, "departed", 2, 8, "lost"),
         (7, "departed", 3, 8, "lost"),
         (8, "start", 0, 8),

@@ -1,4 +1,4 @@
-"""Schedules carried out on vectors, by ranks that are threads: what they leave is what the checker says."""
+"""Schedules executed on vectors, by ranks that are threads: the result is the checker's."""
 
 from __future__ import annotations
 

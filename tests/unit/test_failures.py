@@ -1,4 +1,4 @@
-"""Workers that fail: the times of their steps against the formula, and what the methods make of them."""
+"""Workers that fail: the times of their steps against the formula, and their effect on the methods."""
 
 from __future__ import annotations
 

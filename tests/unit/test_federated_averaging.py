@@ -1,4 +1,4 @@
-"""Federated averaging in one process, beside torch's own gradient descent."""
+"""Federated averaging in one process, compared with torch's own gradient descent."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def model() -> nn.Module:
 
 
 def descended(steps: int) -> np.ndarray:
-    """The parameters after so many steps of gradient descent on everybody's samples, by torch."""
+    """Return the parameters after `steps` steps of gradient descent on all clients' samples, by torch."""
     single = model()
     optimizer = torch.optim.SGD(single.parameters(), lr=LR)
     inputs, targets = (torch.cat(parts) for parts in zip(*samples(), strict=True))

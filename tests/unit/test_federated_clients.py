@@ -1,4 +1,4 @@
-"""Who takes part in federated learning, and where clients live."""
+"""Which clients take part in federated learning, and on which ranks they are."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def test_each_sample_belongs_to_one_client(clients: int) -> None:
 
 def test_clients_have_kinds_of_their_own_the_more_the_smaller_the_concentration() -> None:
     def largest_share(concentration: float, seed: int = 0) -> float:
-        """Of a client's most frequent class, mean of all."""
+        """Return the share of a client's most frequent class, mean over all clients."""
         counts = [np.bincount(CLASSES[rows]) for rows in possessions(CLASSES, 10, concentration, seed)]
         return float(np.mean([each.max() / each.sum() for each in counts]))
 

@@ -1,4 +1,4 @@
-"""The files of a record: whole or not there, JSON to every reader, and refused in one line where they are damaged."""
+"""The files of a record: complete or absent, valid JSON, and refused in one line if damaged."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def no_constants(name: str) -> None:
 
 
 def a_run(folder: Path, losses: list[Any]) -> Run:
-    """A finished run whose loss was this at each step."""
+    """Write a finished run with this loss at each step."""
     folder.mkdir()
     (folder / "config.json").write_text('{"seed": 0}')
     (folder / "summary.json").write_text(SUMMARY.to_json())
@@ -293,7 +293,7 @@ def test_a_record_of_a_later_version_is_read_without_its_new_fields(tmp_path: Pa
 def test_curves_of_losses_beyond_the_axis_are_drawn_without_a_warning(tmp_path: Path, losses: list[float]) -> None:
     run = a_run(tmp_path / "r", losses)
     with warnings.catch_warnings():
-        for kind in (UserWarning, RuntimeWarning):  # matplotlib's and numpy's; not of what other tests have left open
+        for kind in (UserWarning, RuntimeWarning):  # matplotlib's and numpy's; none about open files
             warnings.simplefilter("error", kind)
         draw({"run": run}, tmp_path / "curves.png")
 

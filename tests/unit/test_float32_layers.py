@@ -1,4 +1,4 @@
-"""Some layers in 16 bits, others in 32: as torch.autocast has it, where both mean the same."""
+"""Some layers in 16 bits, others in 32: as in torch.autocast, where both mean the same."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def inputs() -> Tensor:
 
 
 def types_seen(module: nn.Module, given: Tensor) -> dict[str, tuple[torch.dtype, torch.dtype]]:
-    """Of each module with parameters or in a chosen kind: the type of what it computes with, and of what comes out."""
+    """Return the input and output types of each module with parameters or of a chosen kind."""
     seen = {}
     for name, each in module.named_modules():
         if not list(each.children()):

@@ -1,4 +1,4 @@
-"""A record's folder is one run's: of several that start at once each has its own, and none removes another's."""
+"""A record's folder belongs to one run: several that start at once have separate ones, and none removes another's."""
 
 from __future__ import annotations
 

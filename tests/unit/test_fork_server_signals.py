@@ -48,7 +48,7 @@ def _signals_are_heeded() -> Iterator[None]:
 def test_a_signal_leaves_no_folder(moment: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     at_exit: list[Callable[[], Any]] = []
     for name in (fork_server.ADDRESS, rank_starter.MODULE):
-        monkeypatch.setenv(name, "")  # what is set here is restored in the end
+        monkeypatch.setenv(name, "")  # the handler set here is restored in the end
         monkeypatch.delenv(name)
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     monkeypatch.setattr(fork_server.subprocess, "Popen", lambda *_, **__: Process(moment))

@@ -1,4 +1,4 @@
-"""Division by update frequency: what one worker alone updates lives with it, and training stays the same."""
+"""Division by update frequency: rows that only one worker updates are stored with it, and training stays the same."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def arrays(*batches: list[int]) -> list[NDArray[np.int64]]:
 
 
 def example() -> UpdateCounts:
-    """Row 0 is updated by both workers, 1 by worker 0 in all its batches, 2 by worker 1 once, 3 by nobody."""
+    """Row 0 is updated by both workers, 1 by worker 0 in all its batches, 2 by worker 1 once, 3 by none."""
     return UpdateCounts.of([arrays([0, 1], [1], [1]), arrays([0, 2])], rows=4)
 
 
@@ -148,7 +148,7 @@ def test_real_text_trains_to_the_same_parameters_and_sends_less() -> None:
 
 
 def _train(batches: list[list[text.SparseDataset]], division: Division) -> tuple[NDArray[np.float32], int]:
-    """One epoch, the workers in turn; each sees the centre's rows and its own only. The final table, and rows sent."""
+    """Train one epoch, the workers in turn, with the centre's rows and their own; return the table and rows sent."""
     centre = np.zeros((1 << 16, 8), dtype=np.float32)
     local = [centre.copy() for _ in batches]
     rows_sent = 0

@@ -1,4 +1,4 @@
-"""What failures leave of a training's time: beside the formulas where there are any, and a count of the time."""
+"""The share of a training's time left by failures: against formulas where they exist, and a count of the time."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def test_restart_takes_what_dalys_model_expects(checkpoint_s: float, restart_s: 
 
 
 def test_without_pauses_the_live_workers_work() -> None:
-    """A worker lives for μ and is away for r on average: μ/(μ + r) of them are there."""
+    """A worker lives for μ and is absent for r on average: μ/(μ + r) of the workers are present."""
     found = goodput(Recovery(0.0), 50, 9000.0, 1000.0, 4e6, seed=2)
     assert found.goodput == pytest.approx(0.9, abs=0.005)
     assert found.missing == pytest.approx(0.1, abs=0.005)
@@ -39,7 +39,7 @@ def test_without_pauses_the_live_workers_work() -> None:
 
 
 def test_pauses_of_a_group_that_is_repaired_at_once() -> None:
-    """A failure every m seconds of work, and a pause that failures begin anew: m(exp(p/m) − 1) each."""
+    """A failure every m seconds of work, and a pause that failures restart: m(exp(p/m) − 1) each."""
     between_s, pause_s = 100.0, 60.0
     found = goodput(Recovery(pause_s, spares=None), 10, 10 * between_s, 0.0, 4e6, seed=3)
     paused_s = between_s * (exp(pause_s / between_s) - 1)

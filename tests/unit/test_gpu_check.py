@@ -1,4 +1,4 @@
-"""`make gpu-check` on a machine that has no card: what it would run, how it reads what was run, and its record."""
+"""`make gpu-check` on a machine without a card: its commands, how it reads their results, and its record."""
 
 from __future__ import annotations
 
@@ -129,7 +129,7 @@ def test_pytests_results_are_read(tmp_path: Path) -> None:
 def test_a_refusal_is_told_from_a_failure() -> None:
     for module, arguments, state, note in (
         ("farandole", ("run", "no_such_scenario"), "refused", "no_such_scenario"),
-        ("json.tool", ("/no/such/file",), "refused", "No such file"),  # argparse leaves with 2, too
+        ("json.tool", ("/no/such/file",), "refused", "No such file"),  # argparse exits with 2, too
         ("no_such_module", (), "failed", "No module named no_such_module"),
     ):
         outcome = execution.run(Check("training", "x", module, arguments, 60, 2), Path())

@@ -1,4 +1,4 @@
-"""Which rank stands where in a grid of six axes, and what is said of a grid that does not fit."""
+"""Each rank's place in a grid of six axes, and the message for a grid that does not fit."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def test_the_lines_along_some_axes_divide_the_ranks(grid: Grid, along: set[str],
 
 @given(grids, sets_of_axes, sets_of_axes)
 def test_a_line_of_lines_is_a_line(grid: Grid, some: set[str], others: set[str]) -> None:
-    """What is added up along some axes, and then along others, has been added up along both."""
+    """A sum along some axes, and then along others, is a sum along both."""
     reached = {far for near in grid.line(0, *some) for far in grid.line(near, *others)}
     assert sorted(reached) == grid.line(0, *some | others)
 

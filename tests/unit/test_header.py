@@ -13,7 +13,7 @@ ROOM = Path(farandole.parameter_server.__file__).parent
 
 
 def made() -> list[tuple[str, Kind, set[str]]]:
-    """Where a header is made in the room, of which kind, and with which fields."""
+    """Return where a header is made in the room, its kind, and its fields."""
     found = []
     for path in sorted(ROOM.rglob("*.py")):
         for node in ast.walk(ast.parse(path.read_text("utf-8"))):
@@ -24,7 +24,7 @@ def made() -> list[tuple[str, Kind, set[str]]]:
                 and node.args
             ):
                 kind = node.args[0]
-                if isinstance(kind, ast.Attribute):  # else the kind is a variable
+                if isinstance(kind, ast.Attribute):  # otherwise the kind is a variable
                     fields = {keyword.arg for keyword in node.keywords if keyword.arg}
                     found.append((f"{path.name}:{node.lineno}", Kind[kind.attr], fields))
     return found

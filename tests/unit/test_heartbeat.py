@@ -1,4 +1,4 @@
-"""Who is taken for dead by its silence, and who is not. Real hangs: tests/parallel."""
+"""Which silent ranks are declared dead, and which are not. Real hangs: tests/parallel."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ from farandole.runtime.flight_recorder import Position
 from farandole.runtime.options import RunOptions
 from farandole.runtime.world import World
 
-AFTER_S = 500.0  # beside it what a busy machine takes for a test is nothing
+AFTER_S = 500.0  # much longer than a test takes on a busy machine
 Listens = Callable[..., tuple[Heart, list[tuple[int, int]]]]
 
 
 @pytest.fixture
 def heart_of_one() -> Listens:
-    """Rank 0's heart, which has last heard of ranks 1 and 2 so many seconds ago, and whom it takes for dead."""
+    """Rank 0's heart, which last received a sign of ranks 1 and 2 `silent_s` seconds ago; the ranks declared dead."""
 
     def make(silent_s: float, gone: set[int]) -> tuple[Heart, list[tuple[int, int]]]:
         found: list[tuple[int, int]] = []
@@ -47,7 +47,7 @@ def heart_of_one() -> Listens:
 
 
 def test_a_device_is_warm_before_a_heart_can_beat(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A card's first start may take longer than --hang-after, and a rank in it makes no move."""
+    """A card's first start may take longer than --hang-after, and a rank makes no progress in it."""
     warm: list[torch.device] = []
     monkeypatch.setattr(devices, "warm_up", warm.append)
     monkeypatch.setattr(devices, "limit_threads", lambda ranks: ranks)
@@ -145,7 +145,7 @@ def test_whoever_has_just_been_heard_after_the_delay_is_no_later_found(heart_of_
     now = time.monotonic()
     heart._excuse(10_000.0, now)
     later = now + AFTER_S + 50
-    heart._signs |= {rank: Sign(7, 3, False, later, later) for rank in (3, 4)}  # it hears more than half
+    heart._signs |= {rank: Sign(7, 3, False, later, later) for rank in (3, 4)}  # it receives from more than half
     heart._judge(later)
     assert {rank for rank, _ in found} == {1, 2}
 

@@ -1,4 +1,4 @@
-"""Where Elastic Horovod finds hosts, and what it runs to start a worker there."""
+"""Where Elastic Horovod finds hosts, and its command to start a worker there."""
 
 from __future__ import annotations
 
@@ -60,13 +60,13 @@ def test_a_file_without_hosts_or_no_file_is_refused(tmp_path: Path) -> None:
 
 
 def test_on_other_hosts_ssh_brings_folder_and_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The last word is what the shell of the other host would be given: here, one of this host."""
+    """The last word is the command for the other host's shell: here, a shell of this host runs it."""
     file, program, given = tmp_path / "hosts", ["sh", "-c", 'echo "$PWD" "$WITH"'], {"WITH": "two words; $HOME"}
     file.write_text("localhost\nelsewhere\n")
     hosts = HostsFile(file)
     monkeypatch.chdir(tmp_path)
     assert hosts.command("localhost", program, given) == program
-    monkeypatch.setattr(hosts, "address", lambda host: "192.0.2.1")  # of nobody, by RFC 5737
+    monkeypatch.setattr(hosts, "address", lambda host: "192.0.2.1")  # unassigned, by RFC 5737
     *ssh, there = hosts.command("elsewhere", program, given)
     assert (ssh[0], ssh[-1]) == ("ssh", "elsewhere")
     said = subprocess.run(["sh", "-c", there], cwd="/", capture_output=True, text=True, timeout=30, check=True)

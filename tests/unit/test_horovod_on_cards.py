@@ -1,4 +1,4 @@
-"""Horovod that is built without CUDA computes on no card: its sums would be wrong, without an error."""
+"""A Horovod built without CUDA uses no card: its sums would be wrong, without an error."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What Horovod is built for: the CPU, or cards where torch, the CUDA toolkit and NCCL are; and under which key."""
+"""What Horovod is built for: the CPU, or cards if torch, the CUDA toolkit and NCCL are there; and under which key."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ SCRIPT = Path(__file__).resolve().parents[2] / "tools" / "horovod_wheel.py"
 
 @pytest.fixture
 def wheel(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> ModuleType:
-    """The script, on a machine without CUDA whose torch is built for it."""
+    """Load the script as on a machine without CUDA whose torch is built for it."""
     spec = importlib.util.spec_from_file_location("horovod_wheel", SCRIPT)
     assert spec
     assert spec.loader
@@ -78,7 +78,7 @@ def test_each_cuda_has_a_wheel_of_its_own_which_reduces_by_nccl(
 def test_a_kept_wheel_that_does_not_load_is_compiled_again(
     it_loads: bool, wheel: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As one whose libraries lay in an environment that is gone."""
+    """As one whose libraries were in an environment that no longer exists."""
     done: list[str] = []
     (tmp_path / "kept").mkdir()
     (tmp_path / "kept" / "horovod-0.28.1-any.whl").touch()

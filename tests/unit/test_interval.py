@@ -1,4 +1,4 @@
-"""How often to save: known numbers, and the model that they are to minimise."""
+"""How often to save: known numbers, and the model that they minimise."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ RESTART_S = 30.0
 
 
 def cheapest(cost_s: float, mtbf_s: float) -> tuple[float, float]:
-    """The interval for which the model says the least, and what it says, found by trying."""
+    """Return the interval with the least modelled time, and that time, by search."""
     grid = np.geomspace(0.05, 20, 20_000) * young(cost_s, mtbf_s)
     times = [expected_s(HOUR, interval, cost_s, RESTART_S, mtbf_s) for interval in grid]
     best = int(np.argmin(times))
@@ -70,7 +70,7 @@ def test_a_machine_that_never_fails_only_pays_for_its_checkpoints() -> None:
 
 
 def test_it_takes_as_long_as_the_model_says() -> None:
-    """Failures drawn at random, in work, checkpoints and restarts alike."""
+    """Failures drawn at random, in work, checkpoints and restarts."""
     rng = random.Random(0)
     segments, interval_s, cost_s, restart_s, mtbf_s = 20_000, 40.0, 10.0, 20.0, 100.0
     elapsed = 0.0

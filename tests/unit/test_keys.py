@@ -1,4 +1,4 @@
-"""The key space: ranges, who holds them, and what moves when a server joins or leaves."""
+"""The key space: ranges, their servers, and the keys that move when a server joins or leaves."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ server_numbers = st.lists(st.integers(0, 1000), min_size=1, max_size=12, unique=
 
 
 def share_moved(before: Callable[[int], int], after: Callable[[int], int]) -> float:
-    """The part of KEYS that changes its server."""
+    """Return the part of KEYS that changes its server."""
     return sum(before(key) != after(key) for key in KEYS) / len(KEYS)
 
 
@@ -95,7 +95,7 @@ def test_a_key_belongs_to_the_next_point_clockwise() -> None:
 
 
 def test_the_mapping_is_the_same_in_every_process_and_version() -> None:
-    """Every rank computes it for itself, and a checkpoint may be read much later."""
+    """Every rank computes it separately, and a checkpoint may be read much later."""
     ring = HashRing(range(4))
     assert [ring.server_of(key) for key in range(16)] == [3, 0, 3, 3, 1, 2, 1, 0, 0, 1, 2, 0, 1, 2, 2, 1]
 
@@ -128,7 +128,7 @@ def test_when_a_server_leaves_only_its_keys_move_and_to_all_the_others(servers: 
 
 @pytest.mark.parametrize("servers", [2, 4, 8, 16])
 def test_plain_hashing_would_move_nearly_everything(servers: int) -> None:
-    """What consistent hashing is for; the bounds above would not hold for it."""
+    """The purpose of consistent hashing; the bounds above would not hold for this assignment."""
 
     def hashed(key: int) -> int:
         return int.from_bytes(blake2b(str(key).encode(), digest_size=8).digest(), "big")

@@ -1,4 +1,4 @@
-"""Servers without MPI: what they answer, forward and send again, message by message."""
+"""Servers without MPI: their answers, forwarded and repeated messages, one by one."""
 
 from __future__ import annotations
 
@@ -148,14 +148,14 @@ class Servers:
             self.pass_on()
 
     def die(self, rank: int) -> None:
-        """The server is dead; what it has sent is lost."""
+        """The server is dead; its sent messages are lost."""
         del self.posts[rank], self.servers[rank], self.replications[rank]
         for other, replication in self.replications.items():
             replication.lost.add(rank)
             self.servers[other].on_failure()
 
     def answered(self, rank: int = PARTITION) -> list[Message]:
-        """What the server has answered since this was asked last."""
+        """Return the server's answers since the last call."""
         answers = list(self.posts[rank].answers)
         self.posts[rank].answers.clear()
         return answers
@@ -271,7 +271,7 @@ def test_updates_because_time_has_passed_begin_steps_and_are_the_same_on_both_se
     servers = Servers(both(History, 1, 3.0), replicas=2)
     for worker in (FIRST, SECOND):
         servers.ask(worker, Kind.PUSH, ones(), clock=0, share=0.5)
-    servers.ask(FIRST, Kind.PUSH, ones(2.0), clock=3, share=0.5)  # another server is further on than these
+    servers.ask(FIRST, Kind.PUSH, ones(2.0), clock=3, share=0.5)  # another server is ahead of these
     while servers.shard().updates < 4:
         servers.tick()
         assert servers.shard(2).updates == servers.shard().updates

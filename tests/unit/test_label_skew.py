@@ -1,4 +1,4 @@
-"""Shares by a Dirichlet distribution: complete, as unlike as asked for, reproducible."""
+"""Shares by a Dirichlet distribution: complete, as unlike as requested, reproducible."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ CLASSES = np.random.default_rng(0).integers(10, size=1000)
 
 
 def skew(concentration: float) -> float:
-    """How far a share's mixture of classes is from everybody's, on average: 0 alike, towards 2 of one class each."""
+    """Return the mean distance of the shares' class mixtures from the overall one: 0 alike, near 2 one class each."""
     everybodys = np.bincount(CLASSES, minlength=10) / len(CLASSES)
     shares = divide(CLASSES, 20, concentration, seed=1)
     return float(

@@ -1,4 +1,4 @@
-"""What layers cost by shapes, against torch's own counting."""
+"""The cost of layers by their shapes, against torch's own count."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_operations_parameters_and_outputs_are_torchs(options: TrainingOptions) 
 
 @pytest.mark.parametrize("options", MODELS, ids=lambda options: options.model)
 def test_a_record_counts_what_torch_counts(options: TrainingOptions) -> None:
-    """By formula, for a sample's forward pass three times over; and the counter for tasks of the user's own."""
+    """By formula, for a sample's forward pass three times over; and by the counter for the user's own tasks."""
     shape = datasets.shape(options.data)
     given = torch.zeros((1, *shape), dtype=torch.int64 if options.data == "pydoc" else None)
     assert options.flops_per_sample() == 3 * operations.counted(choices.build(options), lambda model: model(given))
@@ -64,7 +64,7 @@ def test_a_tasks_operations_are_counted_without_an_effect_or_not_known() -> None
 
 
 def test_a_models_shape_has_its_parameters_and_activations() -> None:
-    """The calculators' shape of a model that runs here, beside the model."""
+    """The calculators' shape of a model that runs here agrees with the model."""
     options = MODELS[2]
     (context,) = datasets.shape("pydoc")
     shape = Shape(options.depth, options.hidden, 2, context, datasets.classes("pydoc"), tied=False)

@@ -1,4 +1,4 @@
-"""Where a model is cut by time, on a device that computes on after the call that has started it, as a card does."""
+"""Where a model is cut by time, on a device that computes asynchronously, as a card does."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ CALL_S, LONG_S = 0.001, 0.01
 
 
 class Device:
-    """A device and the host's clock: a call takes the host a millisecond, and the device as long as the layer says."""
+    """A device and the host's clock: a call takes the host a millisecond, and the device the layer's time."""
 
     def __init__(self) -> None:
         self.now = self.busy_until = 0.0

@@ -1,4 +1,4 @@
-"""LARS and LAMB: the papers' formulas, and what they are for."""
+"""LARS and LAMB: the papers' formulas, and their purpose."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def test_lars_is_the_algorithm_of_2017(beta: float, falls: bool) -> None:
 
 
 def test_lars_remembers_the_rate_of_each_step_and_the_normalised_one_does_not() -> None:
-    """One parameter, w = 1, g = 1, then a rate of 0: LARS goes on by 0.9 of its last step."""
+    """One parameter, w = 1, g = 1, then a rate of 0: LARS continues by 0.9 of its last step."""
     moved_by = {}
     for name in ("lars", "lars-normalised"):
         w, g = torch.ones(1, dtype=torch.float64), torch.ones(1, dtype=torch.float64)

@@ -1,4 +1,4 @@
-"""Where one server's ranges lie in the client's table, against the definition: keys one after the other."""
+"""Where one server's ranges lie in the client's table, against the definition: keys one after another."""
 
 from __future__ import annotations
 

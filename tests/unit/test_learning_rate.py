@@ -1,4 +1,4 @@
-"""The learning rate goes the way of torch's schedulers."""
+"""The learning rate equals that of torch's schedulers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What holds for the bookkeeping under every policy, in random orders of events: the ledger by itself."""
+"""Invariants of the bookkeeping under every policy, in random orders of events: the ledger alone."""
 
 from __future__ import annotations
 

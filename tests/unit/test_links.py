@@ -1,4 +1,4 @@
-"""A slow link: how long it is busy with what it carries, on a clock of the test's own."""
+"""A slow link: how long it is busy with each message, on the test's own clock."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_who_sleeps_for_long_shows_that_it_lives(clock: Clock) -> None:
 def test_messages_leave_one_after_the_other(clock: Clock) -> None:
     link = Link(mbps=8)
     link.send(1_000_000)
-    clock.now += 5  # idle: what was not used is not saved up
+    clock.now += 5  # idle: unused capacity is not saved up
     link.send(1_000_000)
     assert clock.now == pytest.approx(107)
 
@@ -65,7 +65,7 @@ def test_messages_that_come_at_once_share_the_receivers_link(clock: Clock) -> No
     link = Link(mbps=8)
     for _ in range(3):
         link.receive(1_000_000)
-    assert clock.now == pytest.approx(102)  # the first has come while it was sent, the others after it
+    assert clock.now == pytest.approx(102)  # the first arrived while it was sent, the others after it
     clock.now += 5
     link.receive(1_000_000)
     assert clock.now == pytest.approx(107)

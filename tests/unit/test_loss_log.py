@@ -1,4 +1,4 @@
-"""The losses of all ranks, a window at a time: a line for each step, whoever writes and whoever has died meanwhile."""
+"""The losses of all ranks, a window at a time: a line for each step, whichever rank writes and whichever has died."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class Rank:
 
 
 def own_loss(step: int, share: float) -> float:
-    """Another one for each rank and step."""
+    """Return a different loss for each rank and step."""
     return 10.0 / (1 + step) + share
 
 
@@ -56,7 +56,7 @@ def whole_loss(step: int, ranks: Sequence[Rank]) -> float:
 
 
 def together(ranks: Sequence[Rank], action: Callable[[Rank], None], lost: Sequence[Rank] = ()) -> None:
-    """Each rank in a thread of its own; an exchange is over when all have come. `lost` do not get its result."""
+    """Run each rank in a thread; an exchange ends when all have joined. Ranks in `lost` do not get its result."""
     parts: list[np.ndarray] = []
     arrived, reduced = threading.Barrier(len(ranks), timeout=60), threading.Barrier(len(ranks), timeout=60)
     errors: list[BaseException] = []
@@ -70,7 +70,7 @@ def together(ranks: Sequence[Rank], action: Callable[[Rank], None], lost: Sequen
                 parts.clear()
             arrived.wait()
             if rank in lost:
-                arrived.abort()  # whoever waits in a further exchange loses it, too
+                arrived.abort()  # a rank that waits in a further exchange loses it, too
                 raise Lost
 
         rank.exchange = exchange
@@ -94,7 +94,7 @@ def together(ranks: Sequence[Rank], action: Callable[[Rank], None], lost: Sequen
 
 
 def assert_written(lines: Sequence[dict[str, float]], steps: Sequence[int], ranks: Sequence[Rank]) -> None:
-    """One line for each of these steps, with the mean loss over these ranks."""
+    """Check for one line for each of these steps, with the mean loss over these ranks."""
     assert [line["step"] for line in lines] == list(steps)
     assert [line["samples"] for line in lines] == [SAMPLES] * len(steps)
     assert [line["loss"] for line in lines] == pytest.approx([whole_loss(step, ranks) for step in steps])
@@ -142,7 +142,7 @@ def test_who_has_died_is_missing_from_the_steps_held_back_and_from_no_others() -
 
 @pytest.mark.parametrize("places", [3, 2], ids=["its place is taken", "the others answer for it"])
 def test_with_its_parts_adopted_nothing_shows_of_who_has_died(places: int) -> None:
-    """All go back to the middle of a window, and write it anew; its mean is that of all its steps."""
+    """All go back to the middle of a window, and write it again; its mean is that of all its steps."""
     ranks = [Rank(share) for share in SHARES]
     reached, back_to = LOSS_WINDOW + 8, LOSS_WINDOW + 4
     together(ranks, lambda rank: rank.train(range(reached)))
@@ -168,7 +168,7 @@ def test_with_its_parts_adopted_nothing_shows_of_who_has_died(places: int) -> No
 
 
 def test_a_new_writer_goes_on_where_the_lines_end() -> None:
-    """The writer has died in the middle of its lines: the others have had the sum, and still know what it was of."""
+    """The writer has died in the middle of its lines: the others have the sum, and still know its steps."""
     ranks = [Rank(share) for share in SHARES]
     together(ranks, lambda rank: rank.train(range(LOSS_WINDOW)))
     del ranks[0].lines[6:]
@@ -213,7 +213,7 @@ def test_who_comes_later_adds_nothing_to_the_steps_before() -> None:
 
 
 def test_who_comes_later_may_be_the_one_that_writes() -> None:
-    """A spare that is elected writes the steps held back from before its time as the others know them."""
+    """An elected spare writes the held-back steps from before it joined, as the others know them."""
     ranks = [Rank(share) for share in SHARES]
     newcomer, reached = ranks[2], LOSS_WINDOW + 4
     together(ranks[:2], lambda rank: rank.train(range(reached)))
@@ -243,7 +243,7 @@ def test_steps_that_are_done_again_count_once(back_to: int) -> None:
 
 
 def test_two_writers_in_a_row_may_die_before_they_have_written() -> None:
-    """Each of them in an exchange, of which the second one makes up for the first."""
+    """Each in an exchange; the second one repairs the first."""
     ranks = [Rank(share) for share in SHARES]
     together(ranks, lambda rank: rank.train(range(LOSS_WINDOW)))
 

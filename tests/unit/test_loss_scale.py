@@ -1,4 +1,4 @@
-"""The loss scale goes the way of torch's own."""
+"""The loss scale equals torch's own."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def test_it_begins_at_65536_and_waits_2000_steps() -> None:
 
 @pytest.mark.parametrize("kind", [torch.float16, torch.bfloat16])
 def test_what_it_is_for(kind: torch.dtype) -> None:
-    """A gradient that float16 loses, and bfloat16 does not; a step that only float32 remembers."""
+    """A gradient that float16 loses, and bfloat16 does not; a step that only float32 keeps."""
     lost = torch.tensor(1e-8).to(kind)
     kept = torch.tensor(1e-8 * FIRST).to(kind).float() / FIRST
     assert (lost == 0) == (kind == torch.float16)

@@ -1,4 +1,4 @@
-"""The %%mpi cell: what a student sees when it works, and above all when it does not."""
+"""The %%mpi cell: its output when it works, and above all when it does not."""
 
 from __future__ import annotations
 
@@ -152,7 +152,7 @@ def test_the_temporary_file_is_called_cell_wherever_it_appears(
 
 
 def test_wrong_arguments_fail_the_cell_too() -> None:
-    """Not with IPython's own UsageError: that one is printed, and nbval would go on as if all were well."""
+    """Not IPython's own UsageError: IPython only prints it, and nbval would continue as without an error."""
     with pytest.raises(UsageError, match="%%mpi: 0 ranks") as failed:
         MpiMagics(None).mpi("-n 0", "pass")
     assert len(failed.value._render_traceback_()) == 1

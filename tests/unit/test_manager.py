@@ -1,4 +1,4 @@
-"""Whom the manager takes for dead."""
+"""Which workers the manager declares dead."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def test_whoever_is_silent_is_taken_for_dead_but_not_by_one_who_has_not_listened
     replication = ChainReplication(Placement.usual(4))
     manager = Manager(0, messages, replication, {2: 0, 3: 0}, (0, 1), cast(Any, None), SILENCE_S)
 
-    now[0] += 2 * SILENCE_S  # something has held the manager up, while the messages have been waiting
+    now[0] += 2 * SILENCE_S  # the manager was delayed, while the messages were waiting
     manager.tick()
     assert manager.silent == []
     while now[0] < 4 * SILENCE_S:

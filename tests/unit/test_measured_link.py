@@ -1,4 +1,4 @@
-"""α and β from records: found where they are in them, and refused where they are not."""
+"""α and β from records: found where records determine them, and refused where not."""
 
 from __future__ import annotations
 

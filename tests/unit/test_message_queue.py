@@ -22,7 +22,7 @@ MESSAGE_EVERY_S = 0.001
 
 
 class Traffic:
-    """A communicator on which the next message has always come, and a clock that such messages drive."""
+    """A communicator on which the next message has always arrived, and a clock that these messages advance."""
 
     def __init__(self) -> None:
         self.now = 0.0

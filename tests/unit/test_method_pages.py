@@ -1,4 +1,4 @@
-"""Every method has its page in the documentation, with its cost and its commands, and every link on a page is alive."""
+"""Every method has its page in the documentation, with its cost and its commands, and every link on a page works."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ DRAWN: list[str] = []
 
 
 def drawn(command: str) -> tuple[str, str]:
-    """Draw nothing, and note what would be drawn."""
+    """Draw nothing, and record what would be drawn."""
     DRAWN.append(command)
     return "../images/ring.gif", "6 rounds"
 
@@ -33,7 +33,7 @@ def pages() -> dict[str, str]:
 
 
 def source(link: str) -> Path:
-    """The file of the repository from which the site makes what a page in docs/methods links to."""
+    """Return the repository's file from which the site builds the target of a link in docs/methods."""
     name = Path(link).stem
     if link.startswith("../notebooks/"):
         return ROOT / "notebooks" / Path(link).name
@@ -43,7 +43,7 @@ def source(link: str) -> Path:
 
 
 def dead(pages: dict[str, str], name: str) -> list[str]:
-    """The links and pictures of a page that lead nowhere."""
+    """Return the broken links and pictures of a page."""
     links = re.findall(r"\]\(([^)]+)\)", pages[name]) + re.findall(r"\{download\}`[^<`]+ <([^>]+)>`", pages[name])
     found = []
     for link in links:

@@ -1,4 +1,4 @@
-"""The registry: a row is all that a method needs to be found everywhere, and no other file lists what a table lists."""
+"""The registry: a row is all that a method needs to appear everywhere, and no other file repeats a table."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def test_a_row_without_a_simulation_says_why(
 
 
 def flaws(name: str, method: Method) -> list[str]:
-    """What a row promises and does not keep."""
+    """Return the claims of a row that do not hold."""
     concepts = {each.removesuffix(" ") for each in english()}
     found = [] if method.concept in concepts else [f"{name}: no row {method.concept!r} on the concept map"]
     if bool(method.simulated) == bool(method.why_not_simulated):
@@ -157,7 +157,7 @@ def enumerations(code: str) -> list[str]:
     return found
 
 
-PEERS = {"farandole_tools/bench/pipeline_task.py"}  # of each schedule that torch has too, torch's class
+PEERS = {"farandole_tools/bench/pipeline_task.py"}  # torch's class of each schedule that torch also has
 HOMES = {
     "farandole/methods.py",
     "farandole/collectives/schedules.py",

@@ -1,4 +1,4 @@
-"""Mixing: doubly stochastic, the mean stays, all come together as fast as the spectral gap says, at its price."""
+"""Mixing: doubly stochastic, a constant mean, convergence at the rate of the spectral gap, at the stated cost."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_every_round_is_doubly_stochastic_and_sends_along_its_edges(name: str, r
 def test_metropolis_weights_of_an_irregular_graph() -> None:
     expected = np.array([[1, 1, 1, 1], [1, 3, 0, 0], [1, 0, 3, 0], [1, 0, 0, 3]]) / 4
     np.testing.assert_allclose(mixing_matrix(STAR), expected)
-    # A wrong version: everybody takes the plain mean of those it hears and itself. It moves the mean.
+    # A wrong version: each rank takes the plain mean of its neighbours and itself. It changes the mean.
     plain = [
         replace(step, keep=1 / (1 + len(step.sources)), weights=(1 / (1 + len(step.sources)),) * len(step.sources))
         for step in steps(STAR)
@@ -131,7 +131,7 @@ def test_push_sum_conserves_both_sums_and_only_their_quotient_is_the_mean(graph:
         np.testing.assert_allclose(pushed.sum(axis=0), [*(graph.ranks * mean), graph.ranks], atol=1e-13)
     x, w = pushed[:, :-1], pushed[:, -1:]
     np.testing.assert_allclose(x / w, np.tile(mean, (graph.ranks, 1)), atol=1e-6)
-    if graph in (ONE_WAY, STAR):  # the wrong version, which takes x for the mean
+    if graph in (ONE_WAY, STAR):  # the wrong version, which uses x as the mean
         assert abs(x - mean).max() > 0.05
         assert np.ptp(w) > 0.2
 
@@ -145,7 +145,7 @@ def test_push_sum_weighs_as_the_sender_knows() -> None:
 
 @pytest.mark.parametrize("edges", [{(0, 1), (1, 0), (2, 0)}, {(0, 1), (0, 2), (1, 0)}, {(0, 1), (1, 2)}])
 def test_one_way_edges_that_would_move_the_mean_are_refused(edges: set[tuple[int, int]]) -> None:
-    """The ranks' out-degrees are equal, their in-degrees are, and neither: each rank finds out by itself."""
+    """The ranks' out-degrees are equal, their in-degrees are, and neither: each rank detects which."""
     graph = Topology("uneven", 3, (frozenset(edges),))
     for rank in range(3):
         with pytest.raises(UsageError, match="uneven has edges that lead one way"):

@@ -1,4 +1,4 @@
-"""Models as the options name them: as deep as asked for, and refused where they cannot read the data."""
+"""Models as the options name them: with the requested depth, and refused where they cannot read the data."""
 
 from __future__ import annotations
 

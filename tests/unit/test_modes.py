@@ -1,4 +1,4 @@
-"""Which mode fits: formulas by hand, and what memory, links and speeds make of the choice."""
+"""Which mode fits: formulas by hand, and the effect of memory, links and speeds on the choice."""
 
 from __future__ import annotations
 

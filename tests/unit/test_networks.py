@@ -136,7 +136,7 @@ def test_messages_on_one_wire_share_it_and_take_what_others_leave() -> None:
     wire, narrow = ("wire", 6.0), ("narrow", 1.0)
     assert max_min_rates(paths([[wire]] * 4)).tolist() == [1.5] * 4
     assert max_min_rates(paths([[wire], [wire], [wire, narrow]])).tolist() == [2.5, 2.5, 1.0]
-    # Of Bertsekas & Gallager's kind: a message over all wires of a line, and one over each.
+    # Bertsekas & Gallager's example: a message over all wires of a line, and one over each.
     line = [(f"{each}", 1.0) for each in range(5)]
     assert max_min_rates(paths([line, *([wire] for wire in line)])).tolist() == [0.5] * 6
 

@@ -1,4 +1,4 @@
-"""Numbers in options: every option of every scenario and command takes what its range says, and nothing else."""
+"""Numbers in options: every option of every scenario and command accepts exactly its range."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from tests.conftest import SOAK
 
 NO_NUMBERS = ["nan", "-nan", "", " 5", "1_000", "５", "0x10", "1,5", "1e400", "9" * 5000]
 NO_INTEGERS = [*NO_NUMBERS, "1.3", "1.0", "1e3", "inf", "1" + "0" * 30, "-1"]
-MAY_BE_INFINITE = {"concentration", "link_gbps"}  # and mean: without a limit
+MAY_BE_INFINITE = {"concentration", "link_gbps"}  # they mean: without a limit
 MAY_BE_NEGATIVE = {"degrees"}
 
 Parse = Callable[[list[str]], Any]
@@ -97,7 +97,7 @@ OPTIONS = _options()
 
 @pytest.mark.parametrize(("name", "kind", "parse", "alike"), OPTIONS)
 def test_what_is_no_number_is_refused_in_one_line(name: str, kind: type, parse: Parse, alike: int) -> None:
-    """The first option of a type refuses every text; each further one, which is parsed alike, a quarter of them."""
+    """The first option of a type refuses every text; each further one, parsed in the same way, a quarter of them."""
     bad = list(NO_INTEGERS if kind is int else NO_NUMBERS)
     if kind is float:
         bad += [] if name in MAY_BE_INFINITE else ["inf"]

@@ -1,4 +1,4 @@
-"""The optimizers are those of torch, step by step, and say all they remember."""
+"""The optimizers equal torch's, step by step, and return their whole state."""
 
 from __future__ import annotations
 

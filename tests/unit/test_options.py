@@ -1,4 +1,4 @@
-"""Options: what is accepted, what is refused, and in which words."""
+"""Options: accepted values, refused values, and the messages."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_options_survive_the_way_to_the_ranks() -> None:
 
 @pytest.mark.parametrize("scenario", scenarios.names())
 def test_what_is_off_by_default_can_be_given_as_off(scenario: str) -> None:
-    """As launch(…, overlap=False) from Python, though the command line has no --no-overlap."""
+    """As with launch(…, overlap=False) from Python, although the command line has no --no-overlap."""
     config = scenarios.load(scenario).Config
     off = {each.name: False for each in dataclasses.fields(config) if each.default is False}
     assert len(off) > 2

@@ -1,4 +1,4 @@
-"""Imports go one way: a room imports only rooms that stand before it in `ORDER`, and the tools import the methods."""
+"""Imports go one way: a room imports only rooms before it in `ORDER`, and the tools import the methods."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 
 REFERENCE = Path(__file__).parents[2] / "reference"
 TOOLS = "farandole_tools"
-# A room, or a module that stands beside the rooms, may import whatever is above its own line.
+# A room, or a module beside the rooms, may import everything above its own line.
 ORDER = [
     "errors",
     "runtime",

@@ -1,4 +1,4 @@
-"""A user's own loop on one rank: what it refuses, and what torch's own helpers find of its optimizer."""
+"""A user's own loop on one rank: its refusals, and its optimizer under torch's own helpers."""
 
 from __future__ import annotations
 

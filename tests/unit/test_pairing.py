@@ -1,4 +1,4 @@
-"""Pairs without a circle of waiting; iterations handed out once; directions that never lead uphill; fitting options."""
+"""Pairs without circular waiting; iterations assigned once; directions that never lead uphill; matching options."""
 
 from __future__ import annotations
 
@@ -111,14 +111,14 @@ def test_the_consensus_error_of_all_ranks_is_that_of_one_matrix() -> None:
     vectors = np.random.default_rng(5).standard_normal((3, 8)).astype(np.float32)
     observations = [consensus(vector, 3) for vector in vectors]
     vectors_then = vectors.copy()
-    vectors += 1000 * vectors  # what the training does meanwhile does not matter
+    vectors += 1000 * vectors  # the training's own work does not matter
     sums: list[np.ndarray] = []
 
     def adding(own: np.ndarray, result: np.ndarray, operation: Any) -> None:
         sums.append(own)
         np.copyto(result, own)
 
-    for observation in observations:  # each rank alone, to learn what it gives away first
+    for observation in observations:  # each rank alone, to learn its first message
         observation(adding)
     whole = np.sum(sums[::2], axis=0)
     given: list[float] = []
@@ -133,7 +133,7 @@ def test_the_consensus_error_of_all_ranks_is_that_of_one_matrix() -> None:
 
 
 def loss_log(kind: type[LossLog], *arguments: Any) -> tuple[Any, list[dict[str, float]]]:
-    """A log of one rank, and the lines it writes."""
+    """Return a log of one rank, and the lines that it writes."""
     lines: list[dict[str, float]] = []
 
     def copy(own: np.ndarray, result: np.ndarray, operation: Any) -> Any:

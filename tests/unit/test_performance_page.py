@@ -1,4 +1,4 @@
-"""The tables of docs/performance.md are made of what is measured, and say which system is faster."""
+"""The tables of docs/performance.md are made from measurements, and say which system is faster."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The pictures of README.md: the ring that moves shows each step, and the terminal plays what was recorded."""
+"""The pictures of README.md: the moving ring shows each step, and the terminal plays the recording."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def recording(*events: tuple[float, str], command: str = "farandole tour") -> st
 
 
 def played(svg: str) -> list[tuple[float, str]]:
-    """When each line appears, and its text."""
+    """Return when each line appears, and its text."""
     texts = ElementTree.fromstring(svg).iter("{http://www.w3.org/2000/svg}text")
     return [(float(re.findall(r"delay:([\d.]+)s", text.get("style", ""))[0]), text.text or "") for text in texts]
 

@@ -1,4 +1,4 @@
-"""A pipeline's picture shows every computation once, where the checker or the trace has it, and what it adds up to."""
+"""A pipeline's picture shows every computation once, at the time of the checker or the trace, and the totals."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def drawn(figure: Figure) -> Axes:
 
 
 def boxes(axes: Axes) -> list[Rectangle]:
-    """Those of passes, without the updates."""
+    """Return the boxes of passes, without the updates."""
     return [patch for patch in axes.patches if isinstance(patch, Rectangle) and patch.get_facecolor()[:3] != UPDATE]
 
 
@@ -47,7 +47,7 @@ def updates(axes: Axes) -> int:
 
 
 def record(folder: Path, executions: list[Execution], schedule: str, lag: float = 0.0) -> Run:
-    """A run as ranks would record it that took the executions (in ms) one after the other.
+    """Return a run as its ranks would record it, with the executions (in ms) one after another.
 
     Args:
         lag: how long after its stage's last pass each update ends, in ms.
@@ -80,7 +80,7 @@ def shifted(events: list[dict[str, Any]], microseconds: float) -> list[dict[str,
 
 
 SIZES = [(1, 1), (2, 4), (4, 8), (8, 16)]
-ONCE = ("zb-h2", "zb-v", "dualpipe")  # other sizes of these say nothing new
+ONCE = ("zb-h2", "zb-v", "dualpipe")  # other sizes of these add nothing
 LARGE = ("1f1b", "interleaved")  # as the others, but drawing takes a second
 DRAWN = [(name, *size) for size in SIZES[:3] for name in NAMES if name not in ONCE or size == (4, 8)]
 DRAWN += [(name, *SIZES[3]) for name in LARGE]
@@ -178,7 +178,7 @@ def test_a_stretch_of_pipedream_shows_the_other_batches_that_are_under_way(tmp_p
 
 
 def test_a_pass_in_several_pieces_is_held_once(tmp_path: Path) -> None:
-    """Where a layer communicates, the computation is interrupted."""
+    """A layer's communication interrupts the computation."""
     run = record(tmp_path / "run", [check(choose("gpipe"), 2, 4)], "gpipe", lag=0.1)
     trace = json.loads((run.folder / "trace.json").read_text())
     pieces = []

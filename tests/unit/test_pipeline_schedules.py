@@ -1,4 +1,4 @@
-"""Every pipeline schedule, for all stages and micro-batches: order, memory and bubble are what the paper says."""
+"""Every pipeline schedule, for all stages and micro-batches: order, memory and bubble are the paper's."""
 
 from __future__ import annotations
 
@@ -157,7 +157,7 @@ def test_order_memory_and_bubble(name: str, chunks: int) -> None:
 
 
 def repeated(schedule: Schedule, batches: int) -> Schedule:
-    """So many batches, one after the other, with no update: what a training's steps are for the messages."""
+    """Return several batches, one after another, without updates: the messages of a training's steps."""
 
     def computations(stage: int, stages: int, micro_batches: int) -> Iterator[Computation]:
         each = micro_batches // batches
@@ -184,7 +184,7 @@ def test_each_further_batch_takes_the_period(name: str) -> None:
 
 
 def test_what_the_papers_say() -> None:
-    """Figures that one can look up, at 4 stages and 8 micro-batches."""
+    """Published figures, at 4 stages and 8 micro-batches."""
     naive, gpipe, one_f_one_b, zero_bubble = (
         check(choose(name), 4, 8) for name in ("naive", "gpipe", "1f1b", "zero-bubble")
     )
@@ -306,7 +306,7 @@ def test_an_unknown_schedule_is_said_in_one_line() -> None:
 
 
 def test_pipedream_sees_the_version_it_says() -> None:
-    """How many updates come before a batch's forward pass, counted in the schedule itself."""
+    """The number of updates before a batch's forward pass, counted in the schedule itself."""
     for stages in STAGES:
         for stage in range(stages):
             updates = 0
@@ -318,7 +318,7 @@ def test_pipedream_sees_the_version_it_says() -> None:
 
 @pytest.mark.parametrize("vertical", [False, True])
 def test_pipedream_holds_as_many_versions_as_it_says(vertical: bool) -> None:
-    """By hand: p − s of the batches under way; with vertical sync also those still to be asked for, p in all."""
+    """By hand: p − s of the batches under way; with vertical sync also those still needed, p in all."""
     for stages in STAGES:
         for stage in range(stages):
             right = stages if vertical else stages - stage
@@ -364,7 +364,7 @@ def without_its_last_update(stage: int, stages: int, batches: int) -> Iterator[C
 
 
 def of_two_minds(stage: int, stages: int, steps: list[Computation]) -> list[Computation]:
-    """The first stage wants each gradient before it goes on, the last one all activations before it begins."""
+    """The first stage waits for each gradient before it continues, the last one for all activations at its start."""
     mind = choose("naive") if stage == 0 else choose("gpipe")
     return list(mind.computations(stage, stages, 8))
 
@@ -410,7 +410,7 @@ def test_each_message_names_the_stage_that_has_the_other_end(stages: int, name: 
 
 
 def test_every_piece_of_a_stage_is_checked() -> None:
-    """The last piece waits for no gradient, so no message is missing where it goes backward too early."""
+    """The last piece waits for no gradient, so no message is missing if its backward pass is too early."""
     right = choose("interleaved", 2)
 
     def computations(stage: int, stages: int, micro_batches: int) -> Iterator[Computation]:

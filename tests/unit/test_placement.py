@@ -1,4 +1,4 @@
-"""Who is what, and what is refused."""
+"""The roles of the ranks, and refused placements."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """Consistency policies without MPI: bounds kept, nothing lost, nothing twice, and never a deadlock.
 
-Whatever the workers' speeds, the order of messages, and whoever leaves at whichever moment. That an
-applied gradient is still in the server's memory, and a forgotten one never comes back, the driver
-asserts in every run.
+For any speeds of the workers, any order of messages, and any worker that leaves at any moment. In every
+run the driver asserts that an applied gradient is still in the server's memory, and that a discarded one
+is never used again.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ DELAYS = st.sampled_from([0.0, 0.0, 0.5, 2.0, 7.0])
 def workloads(
     draw: st.DrawFn, leaving: bool = True, delayed: bool = True, durations: st.SearchStrategy[float] = DURATIONS
 ) -> Workload:
-    """1–16 workers: as fast as each other or not, always or now and then, with some that vanish."""
+    """Draw 1–16 workers: equally fast or not, always or at times, some of which leave."""
     workers = draw(st.integers(1, 16))
     iterations = draw(st.integers(1, 7))
     speeds = st.lists(durations, min_size=1, max_size=4).map(tuple)
@@ -87,12 +87,12 @@ def run(make: Make, workload: Workload, servers: int = 1) -> Run:
 
 
 def served(make: Make, workload: Workload) -> Server:
-    """What happened at a single server."""
+    """Return the events at a single server."""
     return run(make, workload).servers[0]
 
 
 def seen(server: Server) -> list[set[tuple[int, int]]]:
-    """For each start, (worker, clock) of all gradients that had moved the parameters which it read."""
+    """Return for each start (worker, clock) of all gradients in the parameters that it read."""
     after: list[set[tuple[int, int]]] = [set()]  # so many updates
     for update in server.updates:
         after.append(after[-1] | {(push.worker, push.clock) for push in update.pushes})
@@ -100,7 +100,7 @@ def seen(server: Server) -> list[set[tuple[int, int]]]:
 
 
 def final_sum(server: Server) -> float:
-    """Where the parameters end, if each gradient is some number of its own."""
+    """Return the final parameters, if each gradient is a different number."""
     return sum(
         weight * math.sin(1 + 17 * push.worker + 5 * push.clock) for u in server.updates for push, weight in u.parts
     )
@@ -124,7 +124,7 @@ def test_a_run_ends_and_every_gradient_counts_once(
 
 
 def assert_every_worker_can_go_on(name: str, done: Run, workload: Workload) -> None:
-    """The run ended: at any moment some worker may start or computes, or a message is under way."""
+    """The run has ended: at any moment some worker could start or compute, or a message was under way."""
     assert name == "history" or done.idle_ticks == 0, "only history may need that time passes"
     for server in done.servers:
         gone = {worker for _, worker in workload.leaves}
@@ -164,7 +164,7 @@ def assert_a_worker_counts_once_per_update_with_its_weight(server: Server) -> No
 
 
 def assert_clocks_only_rise(name: str, server: Server, workload: Workload) -> None:
-    """One gradient per worker and clock: a server would take a second one for a duplicate."""
+    """One gradient per worker and clock: a server would treat a second one as a duplicate."""
     for worker in workload.workers:
         clocks = [push.clock for push in server.pushed if push.worker == worker]
         assert all(earlier < later for earlier, later in pairwise(clocks))
@@ -243,7 +243,7 @@ def test_minibatch_never_leads_and_reads_exactly_what_came_before(workload: Work
 
 @pytest.mark.parametrize("staleness", range(5))
 def test_the_bound_is_reached(staleness: int) -> None:
-    """Beside a worker that never gets on, another does exactly s + 1 iterations, and none after that."""
+    """Beside a worker that never progresses, another does exactly s + 1 iterations, and none after that."""
     policy = SSP([3, 8], staleness)
     for clock in range(staleness + 1):
         assert policy.may_start(8)
@@ -338,11 +338,11 @@ def test_the_slowest_is_the_lowest_number_of_those_with_the_smallest_clock(
         assert (slowest.clock(), slowest.worker()) == (clock, who)
 
 
-# What is the same by another name
+# Policies that are equal under different names
 
 
 def assert_same(one: Make, other: Make, workload: Workload, servers: int, bitwise: bool = False) -> None:
-    """The same permissions at the same moments, and the same gradients read at each start.
+    """Check for the same permissions at the same moments, and the same gradients read at each start.
 
     Args:
         bitwise: also the same weights in the same order: the same bits, whatever rule applies them.
@@ -353,7 +353,7 @@ def assert_same(one: Make, other: Make, workload: Workload, servers: int, bitwis
         assert seen(left) == seen(right)
         if bitwise:
             assert [update.parts for update in left.updates] == [update.parts for update in right.updates]
-        if not workload.leaves:  # else a mean over those who are there is not a sum of shares
+        if not workload.leaves:  # otherwise a mean over the present workers is not a sum of shares
             assert math.isclose(final_sum(left), final_sum(right), abs_tol=1e-9)
 
 
@@ -402,7 +402,7 @@ def test_history_is_minibatch_while_nobody_is_late(workload: Workload, enough: i
 @QUICK
 @given(workloads(), st.integers(1, 3))
 def test_history_that_needs_everybody_applies_what_minibatch_applies(workload: Workload, servers: int) -> None:
-    """Also when workers leave; then only a tick finds out, so the moments differ."""
+    """Also when workers leave; then only a tick detects it, so the moments differ."""
     for server in run(lambda workers: History(workers, enough=16), workload, servers).servers:
         if servers == 1:
             for step, update in enumerate(server.updates):
@@ -453,7 +453,7 @@ def test_partial_drops_exactly_what_came_after_its_step_was_over(workload: Workl
 
 @pytest.mark.parametrize("enough", [1, 2])
 def test_partial_with_two_servers_survives_a_worker_that_dies_between_its_pushes(enough: int) -> None:
-    """Server 1 has finished a step of which server 0 lacks a gradient that nobody will send any more."""
+    """Server 1 has finished a step of which server 0 lacks a gradient that no worker will send."""
     behind, ahead = Partial(range(3), enough=2), Partial(range(3), enough=2)
     for policy in (behind, ahead):
         policy.push(Push(0, 0, 1 / 3), now=0.0)
@@ -461,7 +461,7 @@ def test_partial_with_two_servers_survives_a_worker_that_dies_between_its_pushes
     assert (behind.step, ahead.step) == (0, 1)
     for policy in (behind, ahead):
         policy.leave(2)
-        policy.push(Push(1, 1, 1 / 3), now=0.0)  # having been told 0 by one and 1 by the other
+        policy.push(Push(1, 1, 1 / 3), now=0.0)  # after 0 from one and 1 from the other
     assert behind.step >= 1
     assert behind.may_start(0)
     assert ahead.may_start(0)
@@ -587,7 +587,7 @@ def test_a_worker_that_leaves_history_counts_for_the_step_it_has_worked_for_and_
 
 
 def at_paces(make: Make, *durations: Iterable[float], iterations: int = 60) -> Server:
-    """What happened at a single server, beside workers with these durations of their iterations."""
+    """Return the events at a single server with workers of these durations."""
     return served(make, Workload(iterations, tuple(tuple(own) for own in durations)))
 
 
@@ -596,7 +596,7 @@ def furthest_start(server: Server) -> int:
 
 
 def waited(server: Server, duration: float) -> float:
-    """Seconds that worker 0 was held in all, if each of its iterations takes `duration`."""
+    """Return the seconds that worker 0 was held in all, if each of its iterations takes `duration`."""
     starts = [start.time for start in server.starts if start.worker == 0]
     return sum(later - earlier - duration for earlier, later in pairwise(starts))
 

@@ -1,6 +1,6 @@
-"""What the policies keep so as not to look at every worker is what looking at every worker would give.
+"""The policies' cached values equal those computed from every worker.
 
-The definitions, as one would write them first, stand here; random orders of events are given to both.
+The plain definitions are here; both get random orders of events.
 """
 
 from __future__ import annotations
@@ -142,7 +142,7 @@ def test_the_same_actions_in_the_same_order(name: str, workers: int, events: lis
 def test_nobody_who_waits_may_go_on_before_the_gate_moves(
     name: str, data: st.DataObject, workers: int, events: list[tuple[str, int]]
 ) -> None:
-    """So a server need not ask for everybody after each push."""
+    """So a server need not ask for every worker after each push."""
     policy = data.draw(POLICIES[name])(range(workers))
     computing: dict[int, int] = {}
     for now, (event, number) in enumerate(events):

@@ -1,4 +1,4 @@
-"""What each method of synchronising is predicted to cost: against the formulas, by hand."""
+"""The predicted cost of each method of synchronising, against the formulas, by hand."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def calibration(times: Times, buckets: list[tuple[int, float]] | None = None) ->
 
 
 def steady(*seconds: float) -> Times:
-    """Ranks that always take as long, each."""
+    """Return ranks with constant times."""
     return np.tile(seconds, (10, 1))
 
 

@@ -1,4 +1,4 @@
-"""The training loop of recovery, with what is trained and its protection passed in: the order of their calls."""
+"""The training loop of recovery, with its trainable and protection passed in: the order of their calls."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ EXCHANGE = 2  # steps between two exchanges
 
 
 class Calls(list[Any]):
-    """What the loop calls, in order; both a `Trainable` and a `Protection`."""
+    """Records the loop's calls, in order; both a `Trainable` and a `Protection`."""
 
     steps = STEPS
 

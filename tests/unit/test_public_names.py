@@ -1,4 +1,4 @@
-"""The page of the public names (test_concept_map holds it to `__all__`) is found, and each name explains itself."""
+"""The page of the public names (test_concept_map holds it to `__all__`) is found, and each name has a docstring."""
 
 from __future__ import annotations
 

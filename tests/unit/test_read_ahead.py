@@ -1,4 +1,4 @@
-"""Worker processes that read ahead: what they are asked for, what else may happen, and their end."""
+"""Worker processes that read ahead: requests, failures, and their end."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ CPU = torch.device("cpu")
 
 
 class Squares:
-    """Each sample is its number's square, and who has read it: a worker's number, or -1."""
+    """Each sample is its number's square, and its reader: a worker's number, or -1."""
 
     def __len__(self) -> int:
         return 40
@@ -52,7 +52,7 @@ def test_foreseen_batches_come_from_workers(workers: int) -> None:
 
 def test_other_rows_are_read_here_until_they_are_foreseen_again() -> None:
     reader = ahead(reader_of(Squares(), num_workers=2), batches(), 0)
-    for _ in range(2):  # the second batch that was foreseen is not the one that is asked for
+    for _ in range(2):  # the second predicted batch is not the requested one
         squares, readers = reader[np.array([3, 1])]
         assert squares.tolist() == [169, 121]
     assert readers.tolist() == [-1, -1]

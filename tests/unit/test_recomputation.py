@@ -1,4 +1,4 @@
-"""What is computed again leaves the gradients as they are, to the bit, and takes the memory and operations said."""
+"""Recomputation keeps the gradients, to the bit, and takes the stated memory and operations."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ SAMPLES, CONTEXT, WIDTH, HEADS, SYMBOLS, BLOCKS = 2, 32, 32, 2, 11, 3
 
 
 class Products(TorchFunctionMode):
-    """Counts the operations of matrix products while it is entered."""
+    """Counts the operations of matrix products in its block."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -106,7 +106,7 @@ def test_memory_is_that_of_the_formula_and_of_the_calculator(unfused: bool) -> N
         backward(model, meter.watching)
         kept = footprint(layers, inputs, loss=True, recompute=what, fused=not unfused)  # type: ignore[arg-type]
         assert kept
-        held = inputs.nbytes  # by whoever has made the batch
+        held = inputs.nbytes  # by the batch's owner
         assert meter.most + held == pytest.approx(kept.activations + kept.again, rel=0.01)
         plan = TrainingPlan(micro_batch=SAMPLES, recompute=what)  # type: ignore[arg-type]
         [calculated] = by_stage(shape, plan, Numbers(each, 8, fused=not unfused, dropout=False))

@@ -21,7 +21,7 @@ Exchanged = tuple[list[list[bytes]], list[Channel]]
 
 
 def exchanged(sent: tuple[int, int], fate: Fate, limit_s: float = float("inf")) -> Exchanged:
-    """What two channels deliver when each sends its number of messages over a link, event by event."""
+    """Return what two channels deliver when each sends a number of messages over a link, event by event."""
     ends = [Channel(limit_s, tries=10**6 if limit_s == float("inf") else 15) for _ in sent]
     delivered: list[list[bytes]] = [[], []]
     order, events = count(), []
@@ -51,7 +51,7 @@ def exchanged(sent: tuple[int, int], fate: Fate, limit_s: float = float("inf")) 
 @settings(deadline=None, max_examples=60)
 @given(st.tuples(st.integers(0, 8), st.integers(0, 8)), st.data())
 def test_every_message_arrives_once_and_in_order(sent: tuple[int, int], data: st.DataObject) -> None:
-    """Losses, delays, copies and reorderings as they come, as long as the link does not lose for ever."""
+    """Any losses, delays, copies and reorderings, as long as the link does not lose for ever."""
     fates = data.draw(st.lists(st.lists(st.floats(0, 3), max_size=3), max_size=60))
     pending = iter(fates)
     delivered, _ = exchanged(sent, lambda: next(pending, [0.0]))

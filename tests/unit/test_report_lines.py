@@ -1,4 +1,4 @@
-"""A parameter server's metrics have a line for every step that its summary counts, whoever dies when."""
+"""A parameter server's metrics have a line for every step that its summary counts, whichever rank dies when."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def report(worker: int, clock: int) -> Header:
 
 
 def train(policy: Policy, grouped: ReportLines, dies: int | None, after: int, order: random.Random) -> tuple[int, int]:
-    """Drive the policy with reports on their way behind the pushes: how many updates, how many lines."""
+    """Drive the policy with reports that follow the pushes; return the numbers of updates and lines."""
     updates, lines = 0, 0
     at_work: dict[int, int] = {}
     on_their_way: dict[int, list[Header]] = {worker: [] for worker in WORKERS}
@@ -39,7 +39,7 @@ def train(policy: Policy, grouped: ReportLines, dies: int | None, after: int, or
         worker = order.choice(list(policy.clocks))
         deliver(order.choice(WORKERS))
         if worker == dies and pushed >= after:
-            on_their_way[worker].clear()  # it dies before it has told
+            on_their_way[worker].clear()  # it dies before its report
             count(policy.leave(worker))
             lines += len(grouped.leave(worker))
         elif worker in at_work:

@@ -1,4 +1,4 @@
-"""Requests made just as all of them end, and the order in which a successor receives them."""
+"""Requests made at the moment when all requests end, and the order in which a successor receives them."""
 
 from __future__ import annotations
 

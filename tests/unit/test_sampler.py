@@ -1,4 +1,4 @@
-"""The sampler: every sample once per epoch, in an order that can be taken up again."""
+"""The sampler: every sample once per epoch, in an order that can be resumed."""
 
 from __future__ import annotations
 

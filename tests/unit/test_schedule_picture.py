@@ -1,4 +1,4 @@
-"""A schedule's picture shows each message of each step, and what every chunk then holds."""
+"""A schedule's picture shows each message of each step, and every chunk's content after it."""
 
 from __future__ import annotations
 

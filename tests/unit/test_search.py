@@ -1,4 +1,4 @@
-"""Successive halving: which trials there are, and how long each goes on."""
+"""Successive halving: its trials, and how long each continues."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Secure aggregation: the sum is exact whoever is lost, and one vector alone looks like chance."""
+"""Secure aggregation: the sum is exact for any lost clients, and one vector alone looks random."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ LENGTH = 40
 
 @pytest.fixture(scope="module")
 def met() -> list[SecureClient]:
-    """Five clients that have shared their secrets, three of whom have to be left."""
+    """Five clients that have shared their secrets, three of which must remain."""
     clients = [SecureClient(number, threshold=3) for number in NUMBERS]
     directory = {client.number: client.keys for client in clients}
     sealed = {client.number: client.sealed_shares(directory) for client in clients}
@@ -50,7 +50,7 @@ def test_with_too_few_left_nothing_is_told(met: list[SecureClient]) -> None:
 
 
 def test_nobody_tells_both_secrets_of_anybody(met: list[SecureClient]) -> None:
-    """Of who is left a share of the seed, of who is lost one of the key: from all of them together no third thing."""
+    """Shares of the seed for remaining clients, of the key for lost ones: together they reveal nothing else."""
     left = [2, 3, 5]
     told = {client.number: client.reveal(left) for client in met if client.number in left}
     for number in NUMBERS:
@@ -76,7 +76,7 @@ def test_what_the_server_sees_of_one_client_looks_like_chance(met: list[SecureCl
 
 
 def test_without_the_own_mask_a_late_vector_would_be_seen(met: list[SecureClient]) -> None:
-    """Client 5 is taken for lost, its key is told, and then its vector comes: only the own mask hides it."""
+    """Client 5 is declared lost, its key is revealed, and then its vector arrives: only its own mask hides it."""
     client = met[2]
     shown, left = client.masked(vectors()[5]), [2, 3, 11, 12]
     told = {each.number: each.reveal(left) for each in met if each.number in left}

@@ -1,4 +1,4 @@
-"""More or fewer servers from a step on: what may be said, what a server holds back until then, and what it takes on."""
+"""More or fewer servers from a step on: valid options, held-back requests, and the keys a server takes over."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def iteration(shard: Shard, worker: int, clock: int) -> None:
 
 
 def test_nobody_passes_the_border_and_then_nothing_is_on_its_way() -> None:
-    """Worker 1 is two iterations ahead; it waits at the border for worker 2, which no policy would make it do."""
+    """Worker 1 is two iterations ahead; it waits at the change for worker 2, although no policy requires it."""
     answers: list[Header] = []
     shard = shard_of(Asynchronous([1, 2]), answers)
     shard.ledger.hold_from = 2

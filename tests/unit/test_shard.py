@@ -12,7 +12,7 @@ from farandole.parameter_server.header import Header, Kind
 from farandole.parameter_server.keys import KeyRange
 from farandole.parameter_server.shard import Gradient, Shard
 
-RANGES = [KeyRange(4, 6), KeyRange(10, 13)]  # of a table of which other keys are elsewhere
+RANGES = [KeyRange(4, 6), KeyRange(10, 13)]  # of a table with other keys elsewhere
 
 
 class Harness:
@@ -22,7 +22,7 @@ class Harness:
         self, policy: Policy, limit: int | None = None, correction: Correction | None = None, width: int = 0
     ) -> None:
         self.answers: list[Header] = []
-        self.read: dict[int, list[float]] = {}  # worker → what it was given last
+        self.read: dict[int, list[float]] = {}  # worker → its last answer
         self.values = np.zeros((5, width) if width else 5)
         self.shard = Shard(self.values, RANGES, policy, SGD(1.0), correction, limit, self.reply)
         self.now = 0.0
@@ -33,7 +33,7 @@ class Harness:
             self.read[answer.worker] = self.values.tolist()
 
     def pull(self, worker: int) -> Kind | None:
-        """The answer, if it comes at once."""
+        """Return the answer, if it comes at once."""
         before = len(self.answers)
         self.shard.pull(Header(Kind.PULL, worker=worker, request_id=100 + worker), self.now)
         own = [answer for answer in self.answers[before:] if answer.request_id == 100 + worker]
@@ -61,7 +61,7 @@ def test_minibatch_waits_for_everybody_and_answers_all() -> None:
 
 
 def test_a_policy_is_told_when_a_worker_that_waited_was_granted_its_start() -> None:
-    """Both servers of a chain carry out the same requests with the same moments, so their policies hear the same."""
+    """Both servers of a chain execute the same requests with the same timestamps, so their policies agree."""
 
     class Recording(BSP):
         def started(self, worker: int, now: float) -> list[Action]:

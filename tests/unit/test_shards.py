@@ -1,4 +1,4 @@
-"""Shard files: read back as written, and refused when they are not."""
+"""Shard files: read back as written, and refused when damaged."""
 
 from __future__ import annotations
 

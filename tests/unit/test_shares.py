@@ -46,7 +46,7 @@ def test_equal_capabilities_give_equal_shares(given: tuple[int, int]) -> None:
         (10, [12, 88], [1, 9]),
         (10, [1.5, 1.4, 7.1], [2, 1, 7]),
         (10, [1, 1, 1], [4, 3, 3]),  # the first among equals
-        (4, [100, 1, 1], [2, 1, 1]),  # 3.9 and twice 0.04: one each, and what is left by capability
+        (4, [100, 1, 1], [2, 1, 1]),  # 3.9 and twice 0.04: one each, and the rest by capability
         (10, [100, 1, 1, 1], [7, 1, 1, 1]),
     ],
 )

@@ -1,4 +1,4 @@
-"""Signals that ask for the end: obeyed once, after what must not be interrupted; the caller's handlers stay."""
+"""Termination signals: handled once, after uninterruptible work; the caller's handlers stay."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def test_another_signal_during_the_clean_up_is_not_lost(handle: Handle) -> None:
 
 
 def test_an_ignored_signal_stays_ignored(handle: Handle) -> None:
-    """As POSIX has it for what a shell starts in the background."""
+    """As POSIX requires for background jobs of a shell."""
     handle(signal.SIGINT, signal.SIG_IGN)
     with raised(), held() as signals_held, signals_held.delivered():
         assert signal.getsignal(signal.SIGINT) == signal.SIG_IGN
@@ -150,7 +150,7 @@ def test_a_program_is_ended_by_the_first_signal_only(handle: Handle) -> None:
     with pytest.raises(Terminated) as ended:
         program()
     assert (ended.value.code, done) == (128 + signal.SIGTERM, ["cleaned up"])
-    signal.raise_signal(signal.SIGTERM)  # still ignored, until the program has left
+    signal.raise_signal(signal.SIGTERM)  # still ignored, until the program has exited
 
 
 def test_a_program_that_swallowed_the_first_is_ended_by_a_later_one(

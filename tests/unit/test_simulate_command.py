@@ -1,4 +1,4 @@
-"""``farandole simulate``: what it prints, and what it refuses in one line. And a record, predicted from itself."""
+"""``farandole simulate``: its output, and its one-line refusals. And a record, predicted from itself."""
 
 from __future__ import annotations
 
@@ -225,7 +225,7 @@ def test_topologies_and_rounds_are_drawn_into_a_map(capsys: pytest.CaptureFixtur
 
 
 def a_run(scenario: str = "parameter_server") -> Any:
-    """Two workers of a mini-batch training, whose slower one took 0.2 or 0.4 s in turn."""
+    """Two workers of a mini-batch training; the slower one took 0.2 and 0.4 s in turn."""
     times = {2: [0.1] * 10, 3: [0.2, 0.4] * 5}
     trace = [
         {"name": "forward and backward", "pid": rank, "ts": at, "dur": seconds * 1e6}
@@ -270,7 +270,7 @@ def with_a_link(nbytes: int = 50_000, **options: Any) -> Any:
 
 
 def test_a_link_is_in_the_prediction() -> None:
-    """Of a round of two workers: two reads that queue, the slower computation, and its push."""
+    """A round of two workers: two reads that queue, the slower computation, and its push."""
     assert against(with_a_link()).predicted_s == pytest.approx(0.3 + 3 * 0.1)
     assert against(with_a_link(nbytes=5_000)).predicted_s == pytest.approx(0.3 + 3 * 0.01)
 
@@ -286,7 +286,7 @@ def test_a_link_that_cannot_be_simulated_is_refused(options: dict[str, Any]) -> 
 
 
 def write_record(folder: Path, name: str = "forward and backward") -> Path:
-    """Of three ranks with 400 lognormal times each, the last one's twice as long."""
+    """Three ranks with 400 lognormal times each, the last one's twice as long."""
     times = 0.02 * LogNormal(0.4).sample(np.random.default_rng(5), 400, 3) * [1, 1, 2]
     events = [
         {"ph": "X", "name": name, "cat": "compute", "pid": rank, "tid": 0, "ts": at, "dur": seconds * 1e6, "args": {}}
@@ -325,7 +325,7 @@ def test_a_record_without_computations_is_refused(tmp_path: Path) -> None:
 
 
 def write_summary(folder: Path, ranks: int, samples_per_s: float, steps: int = 4) -> Path:
-    """Of ranks that each computed for 3 s, communicated for 0.4 s and waited for 0.6 s."""
+    """Ranks that each computed for 3 s, communicated for 0.4 s and waited for 0.6 s."""
     of_each = {"compute_s": [3.0] * ranks, "comm_s": [0.4] * ranks, "wait_s": [0.6] * ranks}
     summary = dict.fromkeys(field.name for field in fields(Summary)) | of_each
     summary |= {"ranks": ranks, "steps": steps, "samples_per_s": samples_per_s, "wall_s": 4.0, "seed": 0}

@@ -1,4 +1,4 @@
-"""The time that the simulator takes for an all-reduce, against its schedule step by step, where ranks come late."""
+"""The simulator's time of an all-reduce, against its schedule step by step, with late ranks."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def walked(schedule: Schedule, arrivals: Sequence[float], per_node: int | None =
 
 
 def late(ranks: int) -> list[list[float]]:
-    """Arrivals: each rank late by itself, and some draws."""
+    """Return arrivals: each rank late alone, and some draws."""
     alone = [[10.0 * (rank == each) for rank in range(ranks)] for each in range(ranks)]
     return alone + parse("lognormal:1").sample(np.random.default_rng(ranks), 20, ranks).tolist()
 

@@ -29,7 +29,7 @@ OPTIONS = CompressionOptions(fraction=0.0625, levels=3, bucket=256, matrix_rank=
 
 
 def sent(name: str, options: CompressionOptions, rank: int) -> int:
-    """What a rank of the scenario sends in a step, in bytes."""
+    """Return the bytes that a rank of the scenario sends in a step."""
     ranks, shapes = SETTING.workers, tensors(LENGTH, Choice())
     compressor = choices.build(replace(options, compressor=name), shapes, 0, rank, ranks)
     if isinstance(compressor, PowerSGD):

@@ -1,4 +1,4 @@
-"""Gossip for many workers: graphs, weights and copies are those of `decentralised`, times those of plain recursions."""
+"""Gossip for many workers: graphs, weights and copies of `decentralised`, and times of simple recursions."""
 
 from __future__ import annotations
 
@@ -139,7 +139,7 @@ def test_a_graph_of_too_many_edges_is_refused() -> None:
 
 
 class Recounted(Pairs):
-    """Beside it, staleness and lead counted by their definitions."""
+    """Also count staleness and lead by their definitions."""
 
     def __init__(self, setting: Setting) -> None:
         super().__init__(setting)
@@ -194,7 +194,7 @@ def test_nobody_waits_for_a_slow_worker(worker: int) -> None:
 
 
 def test_an_average_changes_no_sum() -> None:
-    """Without gradients the copies come together where their mean was."""
+    """Without gradients the copies converge to their initial mean."""
     pairs = Pairs(Setting(8, 50, 0.1, parse("lognormal:0.5"), lr=1e-9, noise=0.0), "torus")
     pairs.copies.x[:] = np.arange(8)[:, None]
     outcome = pairs.run()

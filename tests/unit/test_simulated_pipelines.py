@@ -31,7 +31,7 @@ def outcome(method: str, setting: Setting, **options: object) -> Outcome:
 
 
 def step_s(method: str, setting: Setting, **options: object) -> float:
-    """The time of a step where others follow."""
+    """Return the time of a step that others follow."""
     one, ten = (outcome(method, replace(setting, steps=steps), **options).wall_s for steps in (1, 10))
     return (ten - one) / 9
 
@@ -78,7 +78,7 @@ def test_a_grid_without_tensor_ranks_is_its_schedule() -> None:
 
 
 def test_each_border_of_a_micro_batch_costs_a_message_each_way() -> None:
-    """Naive: all of them one after the other. GPipe: those of the first micro-batch forward, and of the last back."""
+    """Naive: all messages one after another. GPipe: the first micro-batch's forward, and the last one's backward."""
     p, m, link, nbytes = 4, 8, Link(1e-3, 1e-9), 2e6
     setting = replace(EQUAL, workers=p, link=link)
     options = {"stages": p, "micro_batches": m, "activation": nbytes}

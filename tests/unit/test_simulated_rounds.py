@@ -1,4 +1,4 @@
-"""Rounds that the very controller plans: local SGD where nothing is planned, and unequal steps as if really taken."""
+"""Rounds planned by the real controller: local SGD without a plan, and unequal steps as really taken."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def test_without_stragglers_and_network_all_is_computing() -> None:
 
 
 def test_a_dear_all_reduce_makes_long_rounds() -> None:
-    """κ·√(m/c) of them, after the first of a step each."""
+    """κ·√(m/c) steps, after a first round of one step each."""
     setting = Setting(4, 65, 0.1, nbytes=1e6, link=Link(0.0, 1e-6 * 0.4 / 1.5))
     controller = Controller(4)
     assert planned(setting, controller, 0.4, 0.0).wall_s == pytest.approx(0.5 + 8 * (0.8 + 0.4))
@@ -122,7 +122,7 @@ def test_a_delay_hides_what_takes_less_than_its_steps() -> None:
     for reduce_s, expected_s in ((0.1, 8.0), (0.15, 8.0 + 39 * 0.05)):
         outer = Outer(8, 0.7, 0.9, fragments=4, delay=1)
         outcome = OuterRounds(replace(SETTING, steps=80, straggler=parse("constant")), outer, reduce_s).run()
-        # The fragment that is sent after the last step hides behind nothing, nor do the three that have moved since.
+        # Nothing hides the fragment that is sent after the last step, nor the three that have moved since.
         assert outcome.wall_s == pytest.approx(expected_s + 4 * reduce_s)
         assert outcome.wait_s == pytest.approx(0)
 

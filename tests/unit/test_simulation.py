@@ -14,7 +14,7 @@ TARGETS = np.random.default_rng(6).standard_normal((RANKS, LENGTH))
 
 
 def gradient(parameters: np.ndarray, rank: int, step: int) -> np.ndarray:
-    """Of ½‖x − c_r‖²: every rank draws to a point of its own, and their mean is best for all."""
+    """Gradients of ½‖x − c_r‖²: every rank has a different minimum, and their mean is the common one."""
     return parameters - TARGETS[rank]
 
 

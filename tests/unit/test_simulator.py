@@ -1,4 +1,4 @@
-"""The simulator against closed forms, and the policies' own promises as they show in it."""
+"""The simulator against closed forms, and the policies' guarantees in it."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def test_minibatch_takes_as_long_as_the_slowest(workers: int) -> None:
 
 @pytest.mark.parametrize(("k", "n"), [(1, 2), (3, 4), (7, 8), (6, 8)])
 def test_partial_takes_as_long_as_the_kth(k: int, n: int) -> None:
-    """Exactly so in the first step. Later some still compute what will be dropped, and the k-th is later."""
+    """Exact in the first step. Later some workers still compute dropped gradients, and the k-th is later."""
     firsts = [
         simulated(lambda workers: Partial(workers, k), Setting(n, 1, 1.0, parse("exponential"), seed=seed)).wall_s
         for seed in range(500)
@@ -150,7 +150,7 @@ def test_ten_thousand_workers(name: str) -> None:
 
 
 def test_the_earliest_computations_are_found_an_eighth_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    """In step all computations of a step end before the last gradient has arrived: meanwhile there is none to find."""
+    """In synchronous training all computations of a step end before the last gradient has arrived."""
     searches = 0
 
     def counted(events: worker_events.WorkerEvents) -> None:

@@ -1,4 +1,4 @@
-"""Lab 15's link: what a message takes by itself, and the first one beside, on a clock of the test's own."""
+"""Lab 15's link: the time of a message alone, and of one after another, on the test's own clock."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Snapshots of tensors: the file that the library would write, taken again into the same memory."""
+"""Snapshots of tensors: the same file as the library's, and repeated snapshots into the same memory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sparse logistic regression: the gradient of the touched rows is the gradient, and SGD on it learns."""
+"""Sparse logistic regression: the gradient of the used rows is the whole gradient, and SGD on it learns."""
 
 from __future__ import annotations
 

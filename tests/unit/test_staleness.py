@@ -27,7 +27,7 @@ class Server:
         self.shard.push(header, Gradient([np.ones(4)]), 0.0)
 
     def staleness(self, worker: int, request_id: int) -> int:
-        """Of the push with this request_id."""
+        """Return the staleness of the push with this request_id."""
         [answer] = [a for a in self.answers if (a.kind, a.worker, a.request_id) == (Kind.APPLIED, worker, request_id)]
         return answer.staleness
 

@@ -1,4 +1,4 @@
-"""How times scatter: order statistics against known figures and against samples, the grammar, the fit."""
+"""Distributions of times: order statistics against known figures and against samples, the grammar, the fit."""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ class InParts(Numbers):
 
 
 def steps_of(dataset: Any, batch: int, ranks: int, steps: int, **loader: Any) -> list[list[list[int]]]:
-    """The samples of each rank in each step."""
+    """Return the samples of each rank in each step."""
     shares, of_rank = equal_shares(batch, ranks), []
     stream = in_batches(samples_of(dataset, loader=loader), batch, ranks)
     for rank, share in enumerate(shares):

@@ -1,4 +1,4 @@
-"""Standard streams that are closed, full, left by their reader, or without a code for what is printed."""
+"""Standard streams that are closed, full, without a reader, or unable to encode the output."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-# Prints, tells what was lost, and whether the next file that is opened could be taken for standard output.
+# Prints, reports what was lost, and whether the next opened file could be mistaken for standard output.
 PROGRAM = """
 import os, sys
 from farandole.runtime import streams

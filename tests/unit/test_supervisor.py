@@ -1,4 +1,4 @@
-"""Starting again: how often, after which pause, and when not; by function and by command."""
+"""Restarts: how often, after which pause, and when not; by function and by command."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from farandole import cli
 cli.supervise.GRACE_S = cli.supervise.FOLLOWS_S = 0.2
 cli.main(sys.argv[1:])
 """
-# Stands for a launch: it begins, and ends as a launch does after each signal.
+# Imitates a launch: it begins, and ends as a launch does after each signal.
 LAUNCH = """
 import signal, sys, time
 signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
@@ -50,7 +50,7 @@ MARK = "FARANDOLE_TEST_SUPERVISED"
 
 
 class Training:
-    """Fails with these exit codes, one start after the other, and then ends well."""
+    """Fails with these exit codes, one start after another, and then succeeds."""
 
     def __init__(self, *codes: int) -> None:
         self.codes = list(codes)
@@ -66,7 +66,7 @@ class Training:
 
 @pytest.fixture
 def pauses(monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    """For how long it would have slept."""
+    """Record the durations of its sleeps."""
     slept: list[float] = []
     monkeypatch.setattr(time, "sleep", slept.append)
     return slept
@@ -276,7 +276,7 @@ def test_the_command_line_says_so_and_ends_with_2(tmp_path: Path) -> None:
 
 
 def signalled(signal_number: int, whom: str, start: list[str], command: str, folder: Path) -> tuple[int, list[str]]:
-    """Exit code and last lines of a supervised command that gets a signal after its first line; nothing is left.
+    """Return exit code and last lines of a supervised command that gets a signal after its first line; nothing is left.
 
     Args:
         whom: "all", as the terminal does it, or "supervise" alone.

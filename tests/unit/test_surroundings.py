@@ -1,4 +1,4 @@
-"""What a run finds around it: what cannot hold is left out, what would stop it is named in one line."""
+"""A run's environment: unusable settings are ignored, and an obstacle is reported in one line."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ def test_what_mpirun_says_at_length_is_explained_in_a_line(
 
 
 def test_settings_are_not_blamed_once_ranks_have_trained() -> None:
-    """A process that is requested later may not come out of MPI_Init: the coordinator has died meanwhile."""
+    """A process that is requested later may not return from MPI_Init if the coordinator has died meanwhile."""
     assert surroundings.explain("*** An error occurred in MPI_Init_thread", {"OMPI_MCA_pml": "ob1"}) is None
 
 

@@ -1,4 +1,4 @@
-"""Records as tables: what stands in them where ranks have died."""
+"""Records as tables: their content where ranks have died."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ SUMMARY = Summary(
 
 
 def summary_of(ranks: int, **fields: Any) -> Summary:
-    """The summary of that many ranks, 0 and up."""
+    """Return the summary of that many ranks, 0 and up."""
     none: dict[str, Any] = dict.fromkeys(("bytes_sent", "messages_sent", "params_sha256"))
     seconds = dict.fromkeys(("compute_s", "comm_s", "wait_s"), [0.5] * ranks)
     return replace(SUMMARY, ranks=ranks, members=list(range(ranks)), **none | seconds | fields)
@@ -55,7 +55,7 @@ def fault(**values: Any) -> dict[str, Any]:
 
 
 def rows(shown: Table) -> list[list[str]]:
-    """What stands in the table, line by line."""
+    """Return the table's content, line by line."""
     return [list(row) for row in zip(*(column.cells for column in shown.columns), strict=True)]
 
 

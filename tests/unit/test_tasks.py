@@ -1,4 +1,4 @@
-"""What is trained: the built-in tasks' models, data, losses and metrics fit each other; methods know none of them."""
+"""The built-in tasks: models, data, losses and metrics match each other; methods know none of them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from farandole.models.options import TrainingOptions
 from farandole.tasks import Task
 
 FITTING = [("digits", "mlp"), ("mnist5k", "cnn"), ("pydoc", "transformer")]
-# Rooms whose methods train whatever task they are given.
+# Rooms whose methods train any task.
 METHODS = (
     "compression",
     "data_parallel",
@@ -31,7 +31,7 @@ METHODS = (
     "recovery",
 )
 KNOWS = {"load", "build", "cross_entropy", "mean_cross_entropy"}
-# The loss of logits that are divided by class is a method of its own.
+# The loss of logits divided by class is a separate method.
 DIVIDED = {"model_parallel/parts.py", "model_parallel/tensor/cross_entropy.py"}
 
 

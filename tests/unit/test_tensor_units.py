@@ -1,4 +1,4 @@
-"""Where a model may be cut for the tensor split, and what a division keeps of a tensor."""
+"""Where a model may be cut for the tensor split, and each rank's part of a tensor."""
 
 from __future__ import annotations
 

@@ -51,7 +51,7 @@ def test_features_are_ascending_unique_and_of_length_one(passages: text.SparseDa
 
 
 def test_no_topic_is_a_chapter_of_another(passages: text.SparseDataset) -> None:
-    """Some are, and with both a test passage could be learned by heart; strangers share less than half."""
+    """Some passages are repeated, and could be memorised; unrelated ones share less than half."""
     features = [set(passages[passages.targets == topic].indices.tolist()) for topic in range(8)]
     for topic, own in enumerate(features):
         assert all(len(own & larger) < 0.7 * len(own) for larger in features[:topic])

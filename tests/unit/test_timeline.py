@@ -1,4 +1,4 @@
-"""The timeline shows the steps that its title names, and where a rank has died, its end."""
+"""The timeline shows the steps in its title, and a dead rank's end."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def test_steps_that_cannot_be_told_apart_are_not_counted(tmp_path: Path) -> None
 
 @pytest.mark.parametrize("step", [0, 4, 15, 19])
 def test_a_killed_rank_has_a_row_which_ends_where_it_was_killed(tmp_path: Path, step: int) -> None:
-    """Rank 1 of three dies as `step` begins; 2 ms later the others notice it, and then complete that step."""
+    """Rank 1 of three dies as `step` begins; 2 ms later the others detect it, and then complete that step."""
     began = sum(map(step_s, range(step)))
     spans = [*steps_of(0), *steps_of(2)]
     caught_up = [Span(rank, "catch up", "communicate", began + 0.002, began + 0.003) for rank in (0, 2)]

@@ -1,4 +1,4 @@
-"""Graphs over the ranks: who talks to whom, that all are connected, and what is wrong with a file."""
+"""Graphs over the ranks: their edges, their connectedness, and errors in a file."""
 
 from __future__ import annotations
 

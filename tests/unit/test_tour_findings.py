@@ -1,4 +1,4 @@
-"""The sentences of the tour's page: each follows from the numbers, and one that they do not support is left out."""
+"""The sentences of the tour's page: each follows from the numbers, and an unsupported one is left out."""
 
 from __future__ import annotations
 

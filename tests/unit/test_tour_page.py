@@ -1,4 +1,4 @@
-"""The tour's page: a colour of its own for each method, each in one group, and links that lead to its lessons."""
+"""The tour's page: a separate colour for each method, each in one group, and working links to its lessons."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ FEW = ("ring all-reduce", "top-k, 1 %")
 
 
 class Page(HTMLParser):
-    """What a page refers to, the texts of its pictures, and its list of sentences."""
+    """A page's links, the texts of its pictures, and its list of sentences."""
 
     def __init__(self, text: str) -> None:
         super().__init__()

@@ -56,7 +56,7 @@ def test_collectives_are_numbered_alike_on_all_ranks() -> None:
 
 
 def test_a_message_of_an_earlier_group_is_not_taken_for_one_of_the_same_name() -> None:
-    """A stage that has been restored counts its messages from the first again."""
+    """A restored stage counts its messages from the first again."""
     sender, receiver = Trace(0), Trace(1)
     for change in (0, 1):
         sender.regroup(change)

@@ -1,4 +1,4 @@
-"""The language model looks back and never ahead; its layers are those it was asked for."""
+"""The language model attends only to earlier positions; its layers are the requested ones."""
 
 from __future__ import annotations
 

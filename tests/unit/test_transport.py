@@ -1,4 +1,4 @@
-"""Which transport a rank has: what it computes on, what its MPI says and what its method needs."""
+"""A rank's transport: by its device, its MPI's report and its method's needs."""
 
 from __future__ import annotations
 

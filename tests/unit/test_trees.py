@@ -1,4 +1,4 @@
-"""What optimizers and schedules remember, taken apart and put together again."""
+"""The state of optimizers and schedules, flattened and restored."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The units of a model: what is gathered together, and what belongs to none of them."""
+"""The units of a model: parameters that are gathered together, and those in no unit."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from farandole.sharded.plan import ROOT, units
 
 
 def plan(model: nn.Module) -> dict[str, int]:
-    """Name → number of trained parameters."""
+    """Return each name's number of trained parameters."""
     return {each.name: sum(parameter.numel() for parameter in each.parameters) for each in units(model)}
 
 

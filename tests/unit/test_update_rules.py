@@ -1,4 +1,4 @@
-"""Update rules against torch.optim, and what corrections, averaging and top-k promise."""
+"""Update rules against torch.optim, and the guarantees of corrections, averaging and top-k."""
 
 from __future__ import annotations
 
@@ -79,11 +79,11 @@ def test_added_contributions_are_not_weighted() -> None:
 
 @pytest.mark.parametrize(("name", "arrays"), [("sgd", 0), ("momentum", 1), ("adagrad", 1), ("adam", 2)])
 def test_a_rules_memory_is_all_that_a_twin_needs_to_continue(name: str, arrays: int) -> None:
-    """A rule whose memory is overwritten with another's makes the same next step from the same values."""
+    """A rule whose state is replaced by another's takes the same next step from the same values."""
     random = np.random.default_rng(2)
     one, other = (PAIRS[name][0](np.zeros(4)) for _ in range(2))
     values = random.normal(size=4)
-    for rule in (one, other):  # as many updates each, of different gradients
+    for rule in (one, other):  # the same number of updates each, with different gradients
         rule.begin()
         rule.apply(values.copy(), slice(None), random.normal(size=4), 1.0)
     assert len(memory(one)) == arrays
@@ -148,7 +148,7 @@ def test_delay_compensation_is_nothing_without_delay_and_right_for_a_quadratic()
     correction.reads(3, values)
     gradient = np.array([2.0, 4.0])
     assert correction.correct(gradient, 3, 0, values, slice(None)).tolist() == gradient.tolist()
-    values += [0.5, 0.25]  # others have moved them
+    values += [0.5, 0.25]  # others have updated them
     expected = gradient + 0.5 * gradient**2 * [0.5, 0.25]
     np.testing.assert_allclose(correction.correct(gradient, 3, 4, values, slice(None)), expected)
     assert (DelayCompensated.correct(_none(correction, values), gradient, 3, 4, values, slice(None)) == gradient).all()

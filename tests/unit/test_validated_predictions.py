@@ -35,7 +35,7 @@ ALPHA, BETA = 1e-3, 4e-7
 
 
 def a_run(scenario: str, options: dict[str, Any]) -> Any:
-    """A finished run whose ranks each computed for 0.1 s a step; messages took α + nβ."""
+    """Write a finished run whose ranks each computed for 0.1 s a step; messages took α + nβ."""
     steps, nbytes = options["steps"], 26_000 if "wide" in options["task"] else 6_500
     messages = 6 * steps
     trace = [
@@ -63,7 +63,7 @@ def a_run(scenario: str, options: dict[str, Any]) -> Any:
 
 
 class Fake:
-    """Starts nothing, and remembers what was to be started, and how many predictions there were then."""
+    """Starts nothing, and records the requested starts and the number of predictions at that time."""
 
     def __init__(self, folder: Path, fails_at: int | None = None) -> None:
         self.file, self.fails_at = folder / "predictions.json", fails_at

@@ -12,7 +12,7 @@ pushes = st.lists(st.tuples(st.integers(0, 3), st.integers(0, 3), st.integers(0,
 
 @given(pushes)
 def test_whatever_arrives_each_push_is_new_once_and_never_after_a_later_one(pushes: list[tuple[int, int, int]]) -> None:
-    """Against the definition: seen means that this clock or a later one is among what has been noted."""
+    """Against the definition: seen means that this clock or a later one was recorded."""
     clocks = VectorClocks()
     noted: list[tuple[int, int, int]] = []
     for part, worker, clock in pushes:

@@ -1,4 +1,4 @@
-"""The view of who takes part: slots stay filled while a spare waits, and close up when none does."""
+"""The view of the members: slots stay filled while a spare waits, and close up when none does."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from farandole.recovery.view import NOBODY, View
 
 @st.composite
 def launches(draw: st.DrawFn) -> tuple[int, int]:
-    """How many ranks, and how many of them are spares."""
+    """Draw the number of ranks, and of spares among them."""
     ranks = draw(st.integers(1, 9))
     return ranks, draw(st.integers(0, ranks - 1))
 
 
 @st.composite
 def losses(draw: st.DrawFn) -> tuple[View, list[set[int]]]:
-    """The first view, and who dies one change after the other."""
+    """Draw the first view, and the deaths in each change."""
     ranks, spares = draw(launches())
     order = draw(st.permutations(range(ranks)))[: draw(st.integers(0, ranks))]
     groups: list[set[int]] = []

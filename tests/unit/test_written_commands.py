@@ -1,4 +1,4 @@
-"""Every command that the documentation shows is one: the real command line takes its words and options."""
+"""Every command in the documentation is valid: the real command line accepts its words and options."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ NOT_IN_THE_PACKAGE = {"chain", "clipped_sgd", "natural", "round-robin", "star"}
 
 
 def commands(text: str) -> Iterator[tuple[bool, list[str]]]:
-    """Each command of ours, without the program's name, and whether a line of a code block says it."""
+    """Yield each of our commands, without the program's name, and whether it is in a line of a code block."""
     lines = [(True, line) for block in FENCED.findall(text) for line in block.replace("\\\n", " ").splitlines()]
     prose = FENCED.sub("", text).replace("\n# ", " ")  # a notebook's prose is in comments
     lines += [(False, words.replace("\n", " ")) for words in re.findall(r"`([^`]+)`", prose)]
@@ -49,7 +49,7 @@ def parse(words: list[str]) -> None:
         parse(words[words.index("--") + 1 :])
         return
     app = cli.app
-    if words[0] in ("run", "compare"):  # put together anew for each command
+    if words[0] in ("run", "compare"):  # built again for each command
         app = cyclopts.App()
         app.command(run.app(words), name="run")
         app.command(compare.command(words), name="compare")
@@ -72,7 +72,7 @@ def test_the_commands_of_a_page_are_ones(page: Path) -> None:
 
 
 def test_the_pages_show_every_kind_of_command() -> None:
-    """Otherwise the search for them has missed some."""
+    """Otherwise the search has missed some."""
     shown = [words for page in PAGES for _, words in commands(page.read_text(encoding="utf-8"))]
     assert {words[0] for words in shown} >= {"doctor", "list", "tour", "run", "compare", "show", "draw", "simulate"}
     assert len({words[1] for words in shown if words[0] == "run" and len(words) > 1} & set(scenarios.names())) > 15

@@ -39,7 +39,7 @@ def batch(rank: int, number: int) -> tuple[torch.Tensor, torch.Tensor]:
 
 
 def one_process(shares: list[float], paces: list[float], normalised: bool) -> list[np.ndarray]:
-    """The common parameters after each round."""
+    """Return the common parameters after each round."""
     common, seen = model(), []
     start = vector(common).copy()
     for number in range(ROUNDS):
@@ -67,7 +67,7 @@ def one_process(shares: list[float], paces: list[float], normalised: bool) -> li
 
 
 def where_it_ends(world: World, normalised: bool) -> float:
-    """Rank r pulls to its number, and takes r + 1 small steps a round: where are all in the end?"""
+    """Return where training converges if rank r's minimum is r, and it takes r + 1 small steps a round."""
     place = nn.Linear(1, 1, bias=False).double()
     nn.init.zeros_(place.weight)
     agnostic = AgnosticSGD(world, place, classification, LR, 1.0, None, normalised, RING)

@@ -1,4 +1,4 @@
-"""Backups whose originals change afterwards, and exchanges that somebody takes no part in: what is recovered."""
+"""What is recovered from backups whose originals have changed, and from exchanges that one rank does not join."""
 
 import json
 from collections.abc import Sequence
@@ -16,7 +16,7 @@ EVERY = 1
 
 
 class Training:
-    """A state that each step changes in place, of other numbers on each rank, and of another length."""
+    """A state that each step changes in place, with other numbers and another length on each rank."""
 
     def __init__(self, rank: int) -> None:
         self.rank = rank
@@ -32,7 +32,7 @@ class Training:
 
 
 def check(buddies: Buddies, comm: Communicator, step: int) -> None:
-    """That the backup of `step` is the one that is found, on all ranks, and that it is as the training was then."""
+    """Check that all ranks find the backup of `step`, and that it equals the training at that step."""
     found = buddies.recover(comm)
     assert found is not None
     assert (found.step, found.ranks, found.values) == (step, comm.size, {"lr": step / 8})
@@ -59,13 +59,13 @@ assert first.bytes_sent - sent == (training.own.nbytes + training.count.nbytes i
 training.at(99)
 check(buddies, first, 5)
 
-# All have begun with the next one, and nobody has waited for it: what has been sent arrives.
+# All ranks have begun the next one, and none has waited for it: the sent messages arrive.
 buddies.begin(first, training.at(6))
 mpi.Barrier()
 training.at(99)
 check(buddies, first, 6)
 
-# The last rank comes no more to the next one: the one before counts.
+# The last rank does not join the next one: the one before counts.
 last = mpi.size - 1
 second = Communicator(mpi.Dup())
 save(buddies, second, training, range(7, 10))
@@ -73,7 +73,7 @@ if mpi.rank != last or mpi.size == 1:
     buddies.begin(second, training.at(10))
 check(buddies, Communicator(mpi.Dup()), 10 if mpi.size == 1 else 9)
 
-# It goes on in a new group, and soon uses the memory again of what was broken off.
+# Training continues in a new group, which soon reuses the memory of the interrupted exchange.
 third = Communicator(mpi.Dup())
 save(buddies, third, training, range(9, 15))
 check(buddies, third, 14)

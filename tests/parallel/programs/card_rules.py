@@ -1,4 +1,4 @@
-"""What the card for tests allows, what it refuses, and what it shows of a copy that is used too early."""
+"""The card for tests: what it allows, what it refuses, and the result of a copy that is used too early."""
 
 import copy
 import ctypes
@@ -37,7 +37,7 @@ def refusal(what: object, *arguments: object) -> str:
 
 
 def host_cannot_read() -> None:
-    """A process that reads the card's memory dies of it, and numpy is given none."""
+    """A process that reads the card's memory dies, and numpy gets none of it."""
     there = torch.ones(4, device=CARD)
     child = os.fork()
     if not child:
@@ -140,7 +140,7 @@ def libraries_are_reproducible() -> None:
 
 
 def clocks_wait_for_kernels_alone() -> None:
-    """A computation lasts as long as its kernels, which run on after their calls, and no longer than that."""
+    """A computation lasts exactly as long as its kernels, which run on after their calls."""
     kernel_s = int(os.environ["FARANDOLE_TEST_CARD_KERNEL_US"]) / 1e6
     inputs, there, here = torch.ones(2, 3, device=CARD), torch.ones(2, device=CARD), pinned(0, 0)
     devices.finish(CARD)

@@ -75,7 +75,7 @@ def begun_and_done(self: CopyStream, target: Tensor, source: Tensor) -> torch.Ev
     return before
 
 
-# What is changed → the run that has it, where, and what comes instead.
+# The change → its run, the place, and the replacement.
 HARMFUL: dict[str, tuple[str, Any, str, Callable[..., Any]]] = {
     "gradients to the host without waiting": ("sync_sgd", FlatBuffers, "to_host", to_host_without_waiting),
     "gradients stay on the card": ("sync_sgd", FlatBuffers, "to_host", nothing),

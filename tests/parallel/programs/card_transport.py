@@ -51,7 +51,7 @@ def nothing(*_: Any) -> None:
     pass
 
 
-# What is changed → the run that has it, where, and what comes instead.
+# The change → its run, the place, and the replacement.
 HARMFUL: dict[str, tuple[str, Any, str, Callable[..., Any]]] = {
     "MPI reads before kernels have ended": ("ring", card_vector.devices, "finish", nothing),
     "a bucket is sent before backward has computed it": ("ring, overlapped", GradientCopies, "begin_to_host", nothing),
@@ -60,7 +60,7 @@ HARMFUL: dict[str, tuple[str, Any, str, Callable[..., Any]]] = {
 
 
 class AtOnce:
-    """In place of the thread that reduces: a bucket is sent as soon as it is handed over, on all ranks alike."""
+    """Replaces the reducing thread: a bucket is sent as soon as it is submitted, on all ranks."""
 
     def __init__(self, *_: Any) -> None:
         pass

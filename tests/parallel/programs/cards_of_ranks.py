@@ -1,4 +1,4 @@
-"""A program on hosts with cards that are the CPU, by whatever name: NAME,NAME… PROGRAM [ARGUMENT ...]."""
+"""Run a program on hosts whose cards are the CPU under other names: NAME,NAME… PROGRAM [ARGUMENT ...]."""
 
 import runpy
 import sys

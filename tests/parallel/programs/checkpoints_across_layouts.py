@@ -180,7 +180,7 @@ Training = Layers | Sharded | SixAxes | Sequences
 
 def begun(world: World, options: ModelParallelOptions, layout: Layered) -> Training:
     if isinstance(layout, Layout):
-        return Layers(world, options, replace(layout, balance="layers"))  # of so few samples times say nothing
+        return Layers(world, options, replace(layout, balance="layers"))  # times of few samples mean nothing
     if isinstance(layout, Sharding):
         return Sharded(world, options, layout)
     its = replace(layout, model="transformer", hidden=letters.WIDTH, **SAME, batch=letters.SAMPLES)
@@ -188,7 +188,7 @@ def begun(world: World, options: ModelParallelOptions, layout: Layered) -> Train
 
 
 def state(model: nn.Module | None) -> dict[str, Tensor]:
-    """By the names in the unsplit model; what tensor ranks gather has several layers in a unit."""
+    """Return tensors by their names in the unsplit model; units of tensor ranks have several layers."""
     if not model:
         return {}
     layers = [layer for unit in model for layer in (unit if isinstance(unit, nn.Sequential) else [unit])]
@@ -201,7 +201,7 @@ def apart(one: dict[str, Tensor], other: dict[str, Tensor]) -> float:
 
 
 def difference(folder: Path, other: Path) -> float:
-    """Of all tensors of two checkpoints, the largest."""
+    """Return the largest difference of all tensors of two checkpoints."""
     return apart(dict(Checkpoint(folder).tensors()), dict(Checkpoint(other).tensors()))
 
 

@@ -22,7 +22,7 @@ rank, size = world.rank, world.size
 TYPES = ["float32", "float64", "int32", "int64"]
 AGGREGATED = (1, 2, 8)  # chunks of a message at most, by PAT
 LENGTHS = sorted({0, 1, size - 1, size, size + 1, 1000, 4099})
-LONG = 300_000  # of one type only: the others' bytes are no others
+LONG = 300_000  # of one type only: the bytes of the others are the same
 
 
 def mine(length: int, kind: str) -> np.ndarray:
@@ -60,7 +60,7 @@ def check(name: str, comm: Communicator) -> int:
 
 
 def check_the_others(length: int) -> None:
-    """What one has for all, or all for one: as MPI's, whose parts are cut as ours are."""
+    """Rooted collectives: as MPI's, with parts cut as ours."""
     comm = Communicator(world)
     parts = chunk_slices(length, size)
     counts = [part.stop - part.start for part in parts]
@@ -161,8 +161,8 @@ comm = Communicator(world)
 ALL_REDUCES["central"](comm, np.zeros(1000, np.float32))
 assert comm.bytes_sent == (4000 * (size - 1) if rank == 0 else 4000)
 
-# The others likewise send what their schedules say, in as many messages as their formulas.
-core = 1 << (size.bit_length() - 1)  # ranks of the power of two; those beyond it hand over to a partner
+# The others also send the bytes of their schedules, in the messages of their formulas.
+core = 1 << (size.bit_length() - 1)  # ranks of the power of two; the ranks beyond it send to a partner
 rounds, extra = core.bit_length() - 1, size - core
 folded = rank < 2 * extra and rank % 2 == 0
 partner = rank < 2 * extra and rank % 2 == 1

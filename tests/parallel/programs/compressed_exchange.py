@@ -1,4 +1,4 @@
-"""What every compressor's exchange leaves on each rank, against decoding all ranks' payloads in one process."""
+"""Each rank's result of every compressor's exchange, against decoding all ranks' payloads in one process."""
 
 import json
 
@@ -52,7 +52,7 @@ for name in NAMES:
                 np.testing.assert_allclose(result, decoded, rtol=rounding, atol=size * 8 * rounding, err_msg=name)
             checked += 1
 
-# Gathering by itself: in the order of ranks, whatever the length.
+# Gathering alone: in rank order, for any length.
 for length in (0, 1, 5):
     gathered = gather(Communicator(world), np.full(length, rank, np.uint8))
     assert gathered.tolist() == [of for of in range(size) for _ in range(length)]

@@ -1,4 +1,4 @@
-"""A NaN or an infinity in the last rank's gradient: all ranks end in that step, alike, and nothing has moved."""
+"""A NaN or an infinity in the last rank's gradient: all ranks end in that step, and no parameter has changed."""
 
 import json
 import math
@@ -35,7 +35,7 @@ GOOD_STEPS = 2
 
 
 def trained(world: World, name: str, bad: float) -> str:
-    """The message with which it ends."""
+    """Return the message with which it ends."""
     torch.manual_seed(1)
     model = nn.Sequential(nn.Linear(20, 30), nn.Tanh(), nn.Linear(30, 5))
     shapes = [tuple(each.shape) for each in model.parameters()]

@@ -42,7 +42,7 @@ def train(model: DistributedDataParallel) -> None:
 
 
 class Compared:
-    """Torch's hook, with a note of what came in, as which tensors, and what came out."""
+    """Torch's hook, which also records its input, the tensors in it, and its output."""
 
     def __init__(self, hook, state) -> None:
         self.hook, self.state, self.rounds = hook, state, []

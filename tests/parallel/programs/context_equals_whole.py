@@ -28,7 +28,7 @@ SAMPLES, WIDTH, STEPS = 2, 5, 3
 
 
 def attention_of(name, placement, kind, scale, context):
-    """The largest difference from torch's attention, of answers and gradients; the bytes are asserted."""
+    """Return the largest difference from torch's attention, of outputs and gradients; assert the bytes."""
     heads = world.size
     torch.manual_seed(5)
     numbers = torch.randn(4, SAMPLES, heads, context, WIDTH, dtype=kind)
@@ -59,7 +59,7 @@ def attention_of(name, placement, kind, scale, context):
 
 
 def as_in_the_minimal_file(context):
-    """The ring's answer and gradients beside those of `minimal`, which computes all of it in numpy."""
+    """Compare the ring's output and gradients with those of `minimal`, which computes in numpy."""
     numbers = np.random.default_rng(3).standard_normal((4, context, WIDTH))
     own = minimal.positions_of(world.rank, world.size, context)
     query, block, gradient = numbers[0, own], numbers[1:3, own], numbers[3, own]
@@ -79,7 +79,7 @@ def as_in_the_minimal_file(context):
 
 
 def training_of(**options):
-    """A training beside the unsplit model's: the largest difference of parameters and losses in any step."""
+    """Return the largest difference of parameters and losses from the unsplit model's training in any step."""
     options = ContextOptions(batch=5, wait_timeout=30, **options)
     seed_everything(0)
     training = ContextTraining(world, options)

@@ -50,7 +50,7 @@ def gradient(parameters, inputs, targets):
 
 
 def one_process(ranks, shares, period, fragments=1, delay=0, mixing=0.0):
-    """All ranks' parameters after each step, the last one after the outer steps at the end."""
+    """Return all ranks' parameters after each step, the last ones after the final outer steps."""
     deltas = {}  # (fragment's number, the step after which it is added) → its delta
     common = vector(model()).copy()
     copies, velocity = [common.copy() for _ in range(ranks)], np.zeros_like(common)
@@ -127,7 +127,7 @@ with World.start(RunOptions(wait_timeout=30)) as world:
     steps = zip(trained(world, shares, single, torch.float32), by_one["fragments"], strict=True)
     found["float32"] = max(world.control.allgather(max(float(abs(a - b[world.rank]).max()) for a, b in steps)))
 
-    # Without an outer optimizer to speak of it is local SGD.
+    # With rate 1 and no momentum in the outer optimizer it is local SGD.
     plain = DiLoCo(world, model(), classification, adamw, ring, Outer(period=3, lr=1.0, momentum=0.0))
     local = LocalSGD(world, model(), classification, adamw, ring, period=3)
     for ours, its in zip(trained(world, shares, plain), trained(world, shares, local), strict=True):

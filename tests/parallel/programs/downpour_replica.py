@@ -1,4 +1,4 @@
-"""One Downpour replica beside one process with torch's Adagrad; and what becomes of its gradients.
+"""One Downpour replica compared with one process with torch's Adagrad, and the sums of its gradients.
 
 Arguments: a folder for records, then cases like "float64,60,1,1,wait": float type, iterations,
 n_fetch, n_push, and "overlap" or "wait". The last rank is the replica, the ranks between are servers.
@@ -47,7 +47,7 @@ def vector(model: torch.nn.Module) -> torch.Tensor:
 
 
 class Batches:
-    """The same batches for both; the replica may take some more than were asked for."""
+    """The same batches for both; the replica may use a few more than requested."""
 
     def __init__(self, train: datasets.Dataset, kind: torch.dtype) -> None:
         self.inputs, self.targets = torch.from_numpy(train.inputs).to(kind), torch.from_numpy(train.targets)
@@ -61,7 +61,7 @@ class Batches:
 
 
 class Compared(Replica):
-    """Takes the single process along, and adds up what it computes and what it pushes."""
+    """Steps the single process along, and adds up computed and pushed gradients."""
 
     def compare_with(self, batches: Batches, kind: torch.dtype) -> None:
         self.batches, self.single = batches, fresh_model(kind)

@@ -27,7 +27,7 @@ BETA = OPTIONS.elasticity
 
 
 def single_process(parts, train):
-    """Everybody's parameters and the centre, by Zhang et al.'s synchronous formulas."""
+    """Return all workers' parameters and the centre, by Zhang et al.'s synchronous formulas."""
     devices.seed_everything(OPTIONS.seed)
     model = build(OPTIONS)
     start = torch.nn.utils.parameters_to_vector(model.parameters()).detach()

@@ -1,4 +1,4 @@
-"""Three workers of an elastic DiLoCo at different places: what `OuterStepProtection.restore` makes of them."""
+"""The result of `OuterStepProtection.restore` for three workers of an elastic DiLoCo at different steps."""
 
 import json
 from types import SimpleNamespace

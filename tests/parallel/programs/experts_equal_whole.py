@@ -65,7 +65,7 @@ class AllTogether(nn.Module):
         return y.view(x.shape)
 
     def crossing(self, owner, of_token):
-        """Tokens that leave this rank for others' experts, and that come from others for its own."""
+        """Return the numbers of tokens sent to other ranks' experts, and received for this rank's."""
         here = world.rank
         leave = sum(of_token[token] == here != owner[expert] for _, token, expert in self.kept)
         return leave, sum(of_token[token] != here == owner[expert] for _, token, expert in self.kept)
@@ -90,13 +90,13 @@ def largest(pairs):
 
 
 def tokens_of_ranks():
-    """Some tokens for each rank, of unequal numbers, and on which rank each is."""
+    """Return unequal numbers of tokens for the ranks, and the rank of each."""
     counts = [4 + 3 * (rank % 3) for rank in range(world.size)]
     return [rank for rank, count in enumerate(counts) for _ in range(count)]
 
 
 def layer_of(k, factor, experts, routes):
-    """One layer's largest difference from the whole one: answers, gradients, losses; bytes are asserted."""
+    """Return one layer's largest difference from the whole one: outputs, gradients, losses; assert the bytes."""
     of_token, owner = tokens_of_ranks(), owners(experts)
     own = [token for token, rank in enumerate(of_token) if rank == world.rank]
     torch.manual_seed(7)
@@ -170,7 +170,7 @@ def order_of_dispatch(k, factor, experts):
 
 
 def as_in_the_minimal_file(experts, factor):
-    """The layer's answers and gradients beside those of `minimal`, which computes them in numpy."""
+    """Compare the layer's outputs and gradients with those of `minimal`, which computes them in numpy."""
     noise = np.random.default_rng(3)
     count, hidden = 5 * world.size + 2, 9
     x, gradient = noise.standard_normal((2, count, WIDTH))
@@ -202,7 +202,7 @@ def as_in_the_minimal_file(experts, factor):
 
 
 def training_of(**options):
-    """A training beside that of one process: the largest differences of parameters and losses in any step."""
+    """Return the largest differences of parameters and losses from one process's training in any step."""
     options = ExpertOptions(**({"precision": "float64"} | options), batch=8, hidden=16, wait_timeout=30)
     kind = DTYPES[options.precision]
     seed_everything(0)

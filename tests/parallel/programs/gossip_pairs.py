@@ -21,7 +21,7 @@ GRAPH, COUNT, LR = sys.argv[1], int(sys.argv[2]), 0.05
 
 
 class Remembering(SGD):
-    """Plain SGD that adds up by what it has moved."""
+    """Plain SGD that adds up its updates."""
 
     moved = 0.0
 

@@ -1,4 +1,4 @@
-"""The decentralised methods that go in step, against a loop that keeps all ranks' models in one process."""
+"""The synchronous decentralised methods, against a loop that keeps all ranks' models in one process."""
 
 import json
 
@@ -46,7 +46,7 @@ def gradient(at: np.ndarray, rank: int, step: int) -> np.ndarray:
 
 
 def one_way(ranks: int) -> Topology:
-    """A circle, and one more edge: some are heard by more than others."""
+    """A circle, and one more edge: some ranks have more receivers than others."""
     circle = {(rank, (rank + 1) % ranks) for rank in range(ranks)} if ranks > 1 else set()
     return Topology("one way", ranks, (frozenset(circle | ({(0, 2)} if ranks > 2 else set())),))
 
@@ -56,12 +56,12 @@ def star(ranks: int) -> Topology:
 
 
 def gradients(x: np.ndarray, step: int, shares: list[float]) -> np.ndarray:
-    """Each rank's, scaled as its part of the batch is."""
+    """Return each rank's gradient, scaled by its part of the batch."""
     return np.array([len(x) * shares[rank] * gradient(x[rank], rank, step) for rank in range(len(x))])
 
 
 def dpsgd(x: np.ndarray, shares: list[float], graph: Topology, every: int = 1, after: bool = False):
-    """All ranks' parameters after each step."""
+    """Yield all ranks' parameters after each step."""
     for step in range(1, STEPS + 1):
         weights = mixing_matrix(graph, step // every - 1) if step % every == 0 else np.eye(len(x))
         move = LR * gradients(x, step, shares)

@@ -1,6 +1,6 @@
-"""All-reduces in shared memory, one right after the other, while one rank is late: at its turn, or around each barrier.
+"""Consecutive all-reduces in shared memory while one rank is late: at its turn, or around each barrier.
 
-Where a barrier is missing, the others go on without the late one, and read or write what is not theirs yet.
+Without a barrier the others continue without the late rank, and read or write data that are not ready.
 """
 
 import json
@@ -21,7 +21,7 @@ from farandole.runtime.communicator import Communicator
 world = MPI.COMM_WORLD
 rank, size = world.rank, world.size
 LATE_S = 0.002
-ROUNDS = 4  # for each rank that is late, in each of the ways
+ROUNDS = 4  # for each late rank, in each way
 WAYS = ("before its turn", "before a barrier", "after a barrier")
 LENGTHS = (size - 1, 1001, 5001)
 assert 1001 * 8 < SHORT < 5001 * 4, "short and long, for all types"
@@ -29,7 +29,7 @@ assert 1001 * 8 < SHORT < 5001 * 4, "short and long, for all types"
 
 @contextmanager
 def late(here: bool, way: str) -> Iterator[Callable[[], None]]:
-    """In the body, barriers are met late if it is `here`; its value is to be called before each turn."""
+    """Make this rank late at barriers if it is `here`; call the yielded function before each turn."""
     meet = SharedVectors.meet
 
     def sleep(place: str) -> None:
@@ -46,7 +46,7 @@ def late(here: bool, way: str) -> Iterator[Callable[[], None]]:
 
 
 def turns() -> Iterator[int]:
-    """Their numbers, with each rank late in each way; nothing but the all-reduce itself has the ranks wait."""
+    """Yield the turns' numbers, with each rank late in each way; only the all-reduce itself makes ranks wait."""
     number = 0
     for way in WAYS:
         for who in range(size):
@@ -58,7 +58,7 @@ def turns() -> Iterator[int]:
 
 
 def numbers_of(which: int, turn: int, length: int, kind: str) -> np.ndarray:
-    """Whole ones, exact in every type; other ones at each turn, on each rank, for each element."""
+    """Return whole numbers, exact in every type, different at each turn, on each rank, for each element."""
     return ((np.arange(length) * 7 + which * 13 + turn * 31) % 101).astype(kind)
 
 
@@ -76,7 +76,7 @@ def check(name: str, comm: Communicator, length: int, kind: str) -> int:
 
 
 def check_vectors(parts: int, length: int, kind: str) -> int:
-    """What lies in the window, whole or part by part."""
+    """Sum vectors in the window, whole or part by part."""
     vectors = SharedVectors(Communicator(world), length, kind)
     turn = -1
     for turn in turns():

@@ -40,7 +40,7 @@ def batch(rank: int, step: int) -> tuple[torch.Tensor, torch.Tensor]:
 
 
 def one_process(ranks: int, shares: list[float], period: int | None, alpha: float = 1.0, synchronous: int = 0):
-    """All ranks' parameters after each step."""
+    """Return all ranks' parameters after each step."""
     models = [model() for _ in range(ranks)]
     seen = []
     for step in range(1, STEPS + 1):

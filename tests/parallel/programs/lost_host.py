@@ -1,4 +1,4 @@
-"""A worker that Elastic Horovod's driver starts on a host whose line in the file of hosts is no host any more.
+"""A worker that Elastic Horovod's driver starts on a host that is no longer valid in the file of hosts.
 
 Argument: the run's folder.
 """

@@ -36,7 +36,7 @@ def vector(module: nn.Module) -> np.ndarray:
 
 
 def one_process(kind: torch.dtype, ranks: int, scale: float) -> list[np.ndarray]:
-    """The master's parameters after each step."""
+    """Return the master's parameters after each step."""
     master, seen = model(), []
     for step in range(STEPS):
         total = [torch.zeros_like(each) for each in master.parameters()]
@@ -69,7 +69,7 @@ with World.start(RunOptions(wait_timeout=30)) as world:
         assert same_everywhere(world, vector(mixed.model).tobytes())
         assert mixed.scale is None or mixed.scale.skipped == 0
 
-    # The last rank alone overflows.
+    # Only the last rank overflows.
     mixed = MixedPrecisionSGD(world, model(), classification, maker("sgd", LR), ring, "float16", LossScale(2.0**10))
     before = vector(mixed.model)
     inputs, targets = batch(world.rank, 0)

@@ -1,4 +1,4 @@
-"""A digest of how this machine rounds: the same where the trainings of this repository end with the same bits.
+"""A digest of how this machine rounds: with the same digest this repository's trainings end with the same bits.
 
 What torch and numpy compute depends on their version and on the processor's vector instructions. This computes a little
 of everything that the models do, with torch and numpy alone, so that no change of this repository can change it.

@@ -1,4 +1,4 @@
-"""Online training that writes down which samples it uses for what; rank 0 prints them, and refusals."""
+"""Online training that records for what it uses which samples; rank 0 prints them, and refusals."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What one process finds, for all ranks to compare themselves with."""
+"""Results of one process, for all ranks to compare with."""
 
 from collections.abc import Callable, Sequence
 
@@ -9,7 +9,7 @@ from farandole.runtime.world import World
 
 
 def found_by_one(world: World, find: Callable[[], Sequence[NDArray[np.float64]]]) -> NDArray[np.float64]:
-    """The rows that `find` returns, the same on every rank; only rank 0 calls it.
+    """Return the rows of `find`, the same on every rank; only rank 0 calls it.
 
     The first use of torch.optim loads torch's compiler: a second, on every rank that does it.
     """

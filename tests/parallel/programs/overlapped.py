@@ -26,7 +26,7 @@ from farandole.runtime.world import World
 from farandole.tasks import classification
 
 STEPS = 4
-# A sum's terms come in the same order for every element, wherever a vector begins: all but rings, within one node.
+# Algorithms with the same order of additions for every element of any vector: all but rings, within one node.
 ANYWHERE_THE_SAME = ("shared-memory", "hierarchical", "tree", "doubling", "halving-doubling", "central", "window")
 RINGS = ("ring", "segmented-ring")
 
@@ -38,7 +38,7 @@ def model() -> nn.Sequential:
 
 
 class Branches(nn.Module):
-    """A trunk, three branches and a head; what lies in a branch that is not taken gets no gradient."""
+    """A trunk, three branches and a head; a branch that is not taken gets no gradient."""
 
     def __init__(self, taken: Sequence[int]) -> None:
         super().__init__()
@@ -55,7 +55,7 @@ class Branches(nn.Module):
 def trained(
     world: World, collective: str, bucket_bytes: int | None = None, overlap: bool = False, net: nn.Module | None = None
 ) -> str:
-    """The digest of all parameters, which is to be the same on all ranks."""
+    """Return the digest of all parameters, which must be the same on all ranks."""
     net, options = net or model(), {}
     all_reduce = ALL_REDUCES.get(collective)
     if collective == "window":
@@ -73,7 +73,7 @@ def trained(
 
 
 def check_branches(world: World, collective: str, always: int, sometimes: int, never: int) -> None:
-    """The last rank does not take branch `sometimes`, and nobody takes `never`."""
+    """The last rank does not take branch `sometimes`, and no rank takes `never`."""
 
     def net() -> Branches:
         return Branches([always] if world.rank == world.size - 1 else [always, sometimes])
@@ -116,7 +116,7 @@ def check_frozen_and_unused(world: World) -> None:
                 (cross_entropy(twin(inputs), targets) / world.size).backward()
             with torch.no_grad():
                 for each in moving:
-                    each.mul_(1 - 0.1 * decay)  # decoupled; torch's SGD leaves out what has no gradient
+                    each.mul_(1 - 0.1 * decay)  # decoupled; torch's SGD skips parameters without a gradient
             optimizer.step()
         for size, overlap in ((1, True), (4000, True), (4000, False)):
             mine, noise = net(), np.random.default_rng(world.rank)
@@ -132,7 +132,7 @@ def check_frozen_and_unused(world: World) -> None:
 
 
 def check_spans(world: World, computations: int) -> None:
-    """Each step's follow each other, and each computation has ended once: that is where a slow rank sleeps."""
+    """Each step's spans follow each other, and each computation ends once: there a slow rank sleeps."""
     assert all(span.start <= span.end for span in world.trace.spans)
     own = [span for span in world.trace.spans if not span.beside and not span.depth]
     assert all(before.end <= after.start for before, after in pairwise(own))

@@ -1,6 +1,6 @@
-"""A user's own loop on all ranks, beside the same loop in one process: the parameters after every step.
+"""A user's own loop on all ranks, compared with the same loop in one process: the parameters after every step.
 
-The model has what real ones have: tied weights, a frozen layer, a branch that few samples take, a sparse embedding,
+The model has features of real ones: tied weights, a frozen layer, a branch that few samples take, a sparse embedding,
 parameters in two groups; the loop has a schedule, a bound on the gradient's norm, and gradients added up over batches.
 """
 
@@ -37,7 +37,7 @@ class Model(nn.Module):
 
     def forward(self, words: torch.Tensor, flags: torch.Tensor) -> torch.Tensor:
         x = self.hidden(torch.tanh(self.frozen(self.words(words).mean(dim=1))))
-        if flags.any():  # no rank knows whether another one goes this way
+        if flags.any():  # no rank knows whether another one takes this branch
             x = x + flags[:, None] * self.rare(x)
         return self.norm(self.tied(x))
 
@@ -67,7 +67,7 @@ def vector(model: nn.Module) -> torch.Tensor:
 
 
 def alone(model: nn.Module, kind: str, ranks: int, every: int, max_norm: float) -> list[torch.Tensor]:
-    """The parameters after each batch, by torch in one process; each batch is that of all ranks."""
+    """Return the parameters after each batch, by torch in one process; each batch is that of all ranks."""
     optimizer = prepared(kind, model)
     schedule = torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.9)
     shares, epoch = equal_shares(SAMPLES, ranks), steps_per_epoch(SAMPLES, BATCH)

@@ -1,4 +1,4 @@
-"""The same loop under each method of `OwnLoop`, beside the method in one process: the parameters after every step."""
+"""The same loop under each method of `OwnLoop`, compared with the method in one process after every step."""
 
 import json
 import sys
@@ -39,7 +39,7 @@ def set_vector(model: nn.Module, values: torch.Tensor) -> None:
 
 
 class Copies:
-    """P models in one process, each with an optimizer of its own."""
+    """P models in one process, each with a separate optimizer."""
 
     def __init__(self, first: nn.Module, count: int) -> None:
         self.models = [new_model() for _ in range(count)]
@@ -60,7 +60,7 @@ class Copies:
 
 
 def local_sgd(first: nn.Module, ranks: int, period: int, alpha: float) -> list[list[torch.Tensor]]:
-    """Each copy's parameters when the next batch begins, and at the end their mean."""
+    """Return each copy's parameters when the next batch begins, and at the end their mean."""
     copies, seen, shares = Copies(first, ranks), [], []
 
     def average(alpha: float) -> None:
@@ -139,7 +139,7 @@ method, options, out = sys.argv[1], json.loads(sys.argv[2]), Path(sys.argv[3])
 with OwnLoop(method, out=out, wait_timeout=30, **({"device": "cpu"} | options)) as loop:
     torch.manual_seed(loop.world.rank)
     model = loop.share(new_model())
-    slot, slots = loop.method.slot  # after a death others have it, but all copies are alike then
+    slot, slots = loop.method.slot  # after a death other ranks have it, but all copies are equal then
     if method == "local_sgd":
         expected = local_sgd(model, slots, options["period"], options.get("alpha", 1.0))
     elif method == "diloco":

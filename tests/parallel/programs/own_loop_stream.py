@@ -1,4 +1,4 @@
-"""What each rank of a loop sees of a stream.
+"""The samples of a stream that each rank of a loop gets.
 
 own_loop_stream.py OUT BATCH STEPS
 """

@@ -1,4 +1,4 @@
-"""A loop under each method with what a model may have beside float32: other types, and parameters in another order.
+"""A loop under each method with a model of other types than float32, and with parameters in another memory order.
 
 own_loop_types.py OUT TYPE METHOD OPTIONS
 """

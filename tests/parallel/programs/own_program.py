@@ -1,4 +1,4 @@
-"""A whole program of a user's: its own model, data and loss, trained by two methods on the ranks that run it."""
+"""A user's complete program: its own model, data and loss, trained by two methods on the ranks that run it."""
 
 import json
 import sys

@@ -48,7 +48,7 @@ def vector(model: nn.Module) -> Tensor:
 
 
 def batches(options: ModelParallelOptions, parts: Parts) -> Iterator[tuple[Tensor, Tensor]]:
-    """What all pipelines together use in each step."""
+    """Yield the samples that all pipelines together use in each step."""
     train = datasets.split(datasets.load(options.data), options.seed).train
     shares, epoch = parts.shard.shares, parts.shard.epoch
     samplers = [EpochSampler(share, epoch, options.seed, number) for number, share in enumerate(shares)]
@@ -65,7 +65,7 @@ def loss_of(logits: Tensor, targets: Tensor) -> Tensor:
 
 
 def unsplit(options: ModelParallelOptions, parts: Parts) -> list[NDArray[np.float64]]:
-    """The whole model's parameters at first and after each step, by torch's own optimizer."""
+    """Return the whole model's parameters at first and after each step, by torch's own optimizer."""
     model = single(options)
     flat = FlatBuffers(model)
     values = flat.values.detach()
@@ -81,7 +81,7 @@ def unsplit(options: ModelParallelOptions, parts: Parts) -> list[NDArray[np.floa
 
 
 def synchronous(options: ModelParallelOptions, parts: Parts) -> dict[str, Any]:
-    """The largest difference from the unsplit model after any step."""
+    """Return the largest difference from the unsplit model after any step."""
     expected = found_by_one(parts.world, lambda: unsplit(options, parts))
     difference = 0.0
     for step in range(options.steps):
@@ -92,7 +92,7 @@ def synchronous(options: ModelParallelOptions, parts: Parts) -> dict[str, Any]:
 
 
 def delayed(options: ModelParallelOptions, parts: Parts) -> dict[str, Any]:
-    """PipeDream against one process that keeps all versions and uses for each stage the one it should see."""
+    """Compare PipeDream with one process that keeps all versions and uses the right one for each stage."""
     stage, stages = parts.stage, parts.layout.pipeline
     assert isinstance(stage, StashingStage)
     seen: list[Tensor] = []

@@ -1,6 +1,6 @@
-"""Which pushes count when a server dies: WORKERS push ones, and note which of them were acknowledged.
+"""Which pushes count when a server dies: WORKERS push ones, and record which of them were acknowledged.
 
-Arguments: the number of pushes after which the first server dies (0: never), and its method in which it dies.
+Arguments: the number of pushes after which the first server dies (0: never), and the method in which it dies.
 """
 
 import json

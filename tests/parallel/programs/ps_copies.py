@@ -1,4 +1,4 @@
-"""Whether the two servers of each part end with the same, though one worker is late: SYNC."""
+"""Whether the two servers of each part end with the same values, although one worker is late: SYNC."""
 
 import json
 import sys

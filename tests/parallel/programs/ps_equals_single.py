@@ -78,7 +78,7 @@ def loss_of(model, data, rows):
 
 
 def single_process(train, parts, epoch, update):
-    """The parameters before each step, and after the last."""
+    """Return the parameters before each step, and after the last."""
     model = fresh_model()
     optimizer = TORCH_TWINS.get(update, lambda p: torch.optim.SGD(p, lr=LR))(model.parameters())
     samplers = [EpochSampler(part.stop - part.start, epoch, SEED, number) for number, part in enumerate(parts)]

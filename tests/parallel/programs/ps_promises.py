@@ -1,4 +1,4 @@
-"""What push and pull promise: applied once, seen after the acknowledgement, and no call that waits.
+"""The guarantees of push and pull: applied once, visible after the acknowledgement, and no call blocks.
 
 Ranks: 0 manager, 1 and 2 servers, 3 and 4 workers.
 """

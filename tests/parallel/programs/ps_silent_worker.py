@@ -1,4 +1,4 @@
-"""A worker that says nothing for a while: the others go on without it, and what it left is cleaned away.
+"""A worker that sends nothing for a while: the others continue without it, and its clocks are removed.
 
 Ranks: 0 manager and cleaner, 1 server, 2 and 3 workers, 4 the worker that falls silent.
 """

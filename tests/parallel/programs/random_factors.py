@@ -1,4 +1,4 @@
-"""Many all-reduces with random factors, of the same vectors: what they come to on average, and how far they vary."""
+"""Many all-reduces of the same vectors with random factors: their mean and variance."""
 
 import json
 
@@ -15,7 +15,7 @@ with World.start(RunOptions(wait_timeout=30)) as world:
     all_reduce = with_random_factors(ALL_REDUCES["ring"], SPREAD, SEED)
     sums = np.zeros((DRAWS, world.size + 1))
     for buffer in sums:
-        buffer[world.rank] = 1  # so that it becomes this rank's factor, which all then see
+        buffer[world.rank] = 1  # so that the sum shows this rank's factor
         buffer[-1] = world.rank + 1
         all_reduce(world.comm, buffer)
     assert len(set(world.control.allgather(sums.tobytes()))) == 1, "the same bits on all ranks"

@@ -1,4 +1,4 @@
-"""A reader reads as fast as it can while workers push as fast as they can; rank 0 prints what it has seen.
+"""A reader reads as fast as it can while workers push as fast as they can; rank 0 prints the readings.
 
 Every gradient is −1 everywhere and every update adds it up, so that in a part of version v every
 value is v: one value that is not would show a read into which an update has fallen.

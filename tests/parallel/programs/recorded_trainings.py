@@ -1,4 +1,4 @@
-"""The trainings of a file, one after the other in this launch: a command a line, as after `farandole run`.
+"""The trainings of a file, one after another in this launch: a command per line, as after `farandole run`.
 
 Rank 0's answer: of each command the digests of the ranks' parameters, and the bytes and messages they have sent; and
 the digest of this machine's arithmetic. One thread a rank, so that nothing depends on the number of cores.

@@ -1,4 +1,4 @@
-"""Grids, clocks, texts, shards and a random kill, on as many ranks as there are."""
+"""Grids, clocks, texts, shards and a random kill, on any number of ranks."""
 
 import json
 import sys
@@ -88,7 +88,7 @@ for everything, each in (
 
 
 class SlowWitness:
-    """Takes its time to log a death, and then prevents it."""
+    """Logs a death slowly, and then prevents it."""
 
     def __init__(self) -> None:
         self.writes = threading.Event()
@@ -106,7 +106,7 @@ class SlowWitness:
     def notices(self, ranks: object, step: int) -> None: ...
 
 
-# A random kill strikes in the step that the log tells: meanwhile the rank begins no other.
+# A random kill happens in the logged step: meanwhile the rank begins no other.
 with World.start(RunOptions(chaos=Chaos(1e-6), wait_timeout=30)) as trained:
     trained.witness = witness = SlowWitness()
     trained.begin_step(3)

@@ -33,7 +33,7 @@ from farandole.sharded.training import ShardedSGD
 from farandole.sharded.unit import MakeForUnit
 
 STEPS, BATCH, CLASSES, CHARACTERS = 4, 30, 5, 97
-# Of the transformer below: each block is computed again, and its inputs are offloaded.
+# For the transformer below: each block is computed again, and its inputs are offloaded.
 SPARING = RecomputationOptions(
     model="transformer", data="pydoc", hidden=16, depth=2, recompute="full", offload_activations="host"
 )
@@ -77,7 +77,7 @@ def inputs_of(name: str, step: int) -> tuple[torch.Tensor, torch.Tensor]:
 
 
 class MuonAndAdamW:
-    """torch's, whose directions are computed in float64 here."""
+    """torch's Muon, with directions computed in float64."""
 
     def __init__(self, model: nn.Module) -> None:
         torch.Tensor.bfloat16 = lambda self: self  # type: ignore[method-assign,assignment]
@@ -98,7 +98,7 @@ class MuonAndAdamW:
 
 
 def alone(make: MakeOptimizer) -> Callable[[nn.Module], MakeForUnit]:
-    """Of each element by itself."""
+    """Return an optimizer that treats each element separately."""
     return lambda _: on_parts(make)
 
 
@@ -106,7 +106,7 @@ def trained(model: nn.Module) -> list[nn.Parameter]:
     return [each for each in model.parameters() if each.requires_grad]
 
 
-# The model, our optimizer of a unit, and torch's of all.
+# The model, our optimizer of a unit, and torch's of the whole model.
 MODELS = {
     "perceptron": (
         perceptron,
@@ -137,7 +137,7 @@ def vector(parameters: list[torch.Tensor]) -> np.ndarray:
 
 
 def by_one_process(name: str, ranks: int, kind: torch.dtype = torch.float64) -> list[np.ndarray]:
-    """The parameters after each step. Each rank's part is normalised by itself, as BatchNorm does."""
+    """Return the parameters after each step. Each rank's part is normalised separately, as by BatchNorm."""
     model = fresh(name, kind)
     its = trained(model)
     decay = 0.1 if name == "transformer" else 0.0
@@ -162,7 +162,7 @@ def by_one_process(name: str, ranks: int, kind: torch.dtype = torch.float64) -> 
 
 
 def largest_difference(strategy: ShardedSGD, expected: np.ndarray, places: dict[int, slice]) -> float:
-    """Of this rank's parts of all units."""
+    """Return the largest difference in this rank's parts of all units."""
     found = 0.0
     for unit in strategy.units:
         whole = np.concatenate([expected[places[id(each)]] for each in unit.parameters])
@@ -171,13 +171,13 @@ def largest_difference(strategy: ShardedSGD, expected: np.ndarray, places: dict[
 
 
 class Gathered:
-    """Counts the bytes of gathered vectors that are alive, whoever holds them: autograd's graph, too."""
+    """Counts the bytes of all live gathered vectors, including those in autograd's graph."""
 
     def __init__(self) -> None:
         self.alive = self.most = self.after_forward = 0
 
     def empty(self, shape: list[int], dtype: torch.dtype, _: torch.device) -> torch.Tensor:
-        """In place of `devices.empty_on_host`: memory of numpy's, which tells when torch has let go of it."""
+        """Replaces `devices.empty_on_host`: memory of numpy's, which reports when torch has released it."""
         array = np.empty(shape, np.dtype(str(dtype).removeprefix("torch.")))
         weakref.finalize(array, self._hold, -array.nbytes)
         self._hold(array.nbytes)
@@ -194,7 +194,7 @@ class Gathered:
 
 
 def accumulated(world: World, sharding: Sharding, count: int, expected: np.ndarray) -> list[float]:
-    """Each rank's part in `count` micro-batches: the largest difference from one process; the bytes of a step."""
+    """Train with `count` micro-batches; return the largest difference from one process, and the bytes of a step."""
     model = fresh("perceptron")
     parameters = list(model.parameters())
     ends = np.cumsum([0, *(each.numel() for each in parameters)])
@@ -212,7 +212,7 @@ def accumulated(world: World, sharding: Sharding, count: int, expected: np.ndarr
 
 
 def in_float32(world: World, sharding: Sharding) -> float:
-    """The largest difference of any parameter and step from one process that trains in float32, too."""
+    """Return the largest difference of any parameter and step from one process that also trains in float32."""
     its = found_by_one(world, lambda: by_one_process("transformer", world.size, torch.float32))
     model, apart = fresh("transformer", torch.float32), 0.0
     parameters = list(model.parameters())

@@ -1,6 +1,6 @@
 """Divided training and torch's FSDP2 (`fully_shard`, over gloo), in the same ranks: parameters after every step.
 
-A plain one; in bfloat16 with float32 parts; in groups that hold copies, with a gradient that is shortened. The answer:
+A plain one; in bfloat16 with float32 parts; in groups that hold copies, with a clipped gradient. The answer:
 what → how far this project's parameters and FSDP2's are apart at most, and how far they have moved.
 """
 
@@ -53,7 +53,7 @@ def by_torch(dtype: torch.dtype, mesh: DeviceMesh, sharding: Sharding) -> list[n
         if sharding.half:
             policy = MixedPrecisionPolicy(torch.bfloat16, torch.float32, torch.float32 if layer is model else None)
         fully_shard(layer, mesh=mesh, mp_policy=policy)
-    if sharding.half:  # of a gradient that is nearly 0, Adam makes as much as of any
+    if sharding.half:  # Adam makes a full step of a gradient that is nearly 0, too
         optimizer: torch.optim.Optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     else:
         optimizer = torch.optim.Adam(model.parameters(), lr=0.01)

@@ -1,4 +1,4 @@
-"""For the programs here: the ranks of this machine, as if they stood on several nodes."""
+"""For the programs here: the ranks of this machine, as if they were on several nodes."""
 
 from collections import Counter
 
@@ -9,7 +9,7 @@ from farandole.runtime.communicator import Communicator
 
 
 class OnNodes(MPI.Intracomm):
-    """All ranks, as if so many were on each node; the last one may have fewer."""
+    """All ranks, with `per_node` on each simulated node; the last node may have fewer."""
 
     per_node: int
 

@@ -1,7 +1,7 @@
 """Sparse and hybrid training, one run after the other; synchronous ones against a single process, every step.
 
 Arguments: a folder for the records; the runs as JSON, each an object of options, where "scenario" is
-"sparse" or "hybrid". Tables are float64. The answer is a list of what came of each run. Compared with
+"sparse" or "hybrid". Tables are float64. The answer is a list of the runs' results. Compared with
 a single process is what --sync bsp trains with a rule that torch has in the same way.
 """
 
@@ -33,7 +33,7 @@ text.load = cache(text.load)
 
 
 def single_process(options: TextOptions, workers: int, epoch: int) -> Iterator[torch.Tensor]:
-    """The dense table before each step: its own loop, torch's own optimizer, the union of all workers' batches."""
+    """Yield the dense table before each step: own loop, torch's optimizer, the union of all workers' batches."""
     train = text.split(text.load(options.buckets, CLASSES), options.seed).train
     shards = cut(train, workers, options.shards)
     samplers = [EpochSampler(len(shard), epoch, options.seed, number) for number, shard in enumerate(shards)]
@@ -56,7 +56,7 @@ def dense(batch: text.SparseDataset, buckets: int) -> np.ndarray:
 
 
 def checked(kind: type[SparseTrainee], options: TextOptions, found: dict[str, Any]) -> Any:
-    """A trainee that compares what it has pulled with the single process, and its final table too."""
+    """A trainee that compares its pulled rows with the single process, and its final table, too."""
     compared = options.sync == "bsp" and options.update in RULES
 
     class Checked(kind):

@@ -1,4 +1,4 @@
-"""Each rank prints two lines, the later ranks first, in pieces; then does what it is told."""
+"""Each rank prints two lines, the later ranks first, in pieces; then does what its argument says."""
 
 import os
 import sys

@@ -33,7 +33,7 @@ from farandole.tasks import classification
 KIND = getattr(torch, sys.argv[1])
 DATA, CAPABILITIES, STRATEGIES = sys.argv[2], sys.argv[3], sys.argv[4:]
 SEED, LR, STEPS = 3, 0.2, 20
-# An optimizer by ours and by torch's; for the others it is plain SGD.
+# Optimizers, ours and torch's; the other cases use plain SGD.
 OPTIMIZERS = {
     "momentum": (maker("momentum", 0.05), lambda p: torch.optim.SGD(p, lr=0.05, momentum=0.9)),
     "adam, L2": (maker("adam", 0.01, l2=0.1), lambda p: torch.optim.Adam(p, lr=0.01, weight_decay=0.1)),
@@ -59,7 +59,7 @@ def vector(model: torch.nn.Module) -> np.ndarray:
 
 
 def single_process(train, shares, make_optimizer) -> list[np.ndarray]:
-    """The parameters at first and after each step: its own loop, torch's own optimizer, the union of the batches."""
+    """Return the parameters at first and after each step: own loop, torch's optimizer, the union of the batches."""
     parts, epoch = slices(shares), steps_per_epoch(len(train), BATCH)
     model = fresh_model()
     optimizer = make_optimizer(model.parameters())

@@ -1,6 +1,6 @@
 """Downpour's tasks, whose "gradient" counts samples: the trained table says how often each sample was computed.
 
-Takes the options of the scenario downpour. The last rank is slow. Rank 0's answer: the number of training samples, and
+Has the options of the scenario downpour. The last rank is slow. Rank 0's answer: the number of training samples, and
 the different counts that they have at the end.
 """
 

@@ -1,4 +1,4 @@
-"""What a split layer sends: how many messages of how many bytes, forward and backward; and its trace."""
+"""The numbers and bytes of a split layer's messages, forward and backward; and its trace."""
 
 import json
 from itertools import pairwise
@@ -29,7 +29,7 @@ def counting(comm, vector):
 
 
 def cost(action):
-    """What `action` returns, and how much it has made this rank send."""
+    """Return the result of `action`, and how much this rank has sent in it."""
     bytes_before, messages_before = world.comm.bytes_sent, world.comm.messages_sent
     reduced.clear()
     result = action()
@@ -68,7 +68,7 @@ with World.start(RunOptions(wait_timeout=30)) as world:
     with torch.no_grad():
         _, answer["no gradient"] = cost(lambda: block(activations))
 
-    # In the trace communication interrupts the computation it happens in, on all ranks of the group alike.
+    # In the trace communication interrupts its computation, on all ranks of the group.
     before = len(world.trace.spans)
     with world.compute("forward"):
         block(activations)
@@ -78,7 +78,7 @@ with World.start(RunOptions(wait_timeout=30)) as world:
     assert all(span.depth == 0 for span in spans)
     assert all(one.end <= other.start for one, other in pairwise(spans)), "nothing is counted twice"
 
-    # Groups side by side, one of them busier: what one does is nobody else's collective.
+    # Parallel groups, one of them busier: one group's collective does not involve another.
     if world.size == 4:
         axes = Axes(world.comm, Grid(data=2, tensor=2))
         before = len(world.trace.spans)

@@ -1,4 +1,4 @@
-"""The loss of divided logits against torch's: value and gradient, huge logits and no rows; and what is refused."""
+"""The loss of divided logits against torch's: value and gradient, huge logits and no rows; and refusals."""
 
 import json
 

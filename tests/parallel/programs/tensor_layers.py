@@ -22,13 +22,13 @@ SAMPLES, CONTEXT, WIDTH, HEADS, VOCABULARY = 3, 5, 128, 8, 23
 
 
 def same_everywhere(tensors: list[torch.Tensor]) -> bool:
-    """To the bit, on all ranks."""
+    """Return whether it is the same on all ranks, to the bit."""
     texts = gather_text(world.control, json.dumps([tensor.numpy().tobytes().hex() for tensor in tensors]))
     return len(set(texts)) <= 1
 
 
 def compare(dense: nn.Module, parallel: nn.Module, inputs: torch.Tensor, divided_input=None, divided_output=None):
-    """The largest differences; a divided input or output is this rank's slice of the whole one's last dimension."""
+    """Return the largest differences; a divided input or output is this rank's slice of the last dimension."""
     everything = slice(None)
     into, out = divided_input or everything, divided_output or everything
     own_inputs = inputs[..., into].clone() if divided_input else inputs.clone()
@@ -48,7 +48,7 @@ def compare(dense: nn.Module, parallel: nn.Module, inputs: torch.Tensor, divided
     assert list(parameters) == [name for name, _ in dense.named_parameters()]
     for name, parameter in dense.named_parameters():
         gradient = parameters[name].grad
-        # A constant added to all keys adds one to all of a place's scores, and softmax takes it off again.
+        # A constant added to all keys adds a constant to all scores of a position, which softmax removes.
         assert parameter.grad.abs().max() > 1e-6 or name.endswith("key.bias"), name
         if name in divided:
             gradient = group.gather(gradient, divided[name].shares, divided[name].dimension)

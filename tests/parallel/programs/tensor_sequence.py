@@ -1,4 +1,4 @@
-"""Layers and trainings whose tensor ranks divide the positions too, beside the unsplit ones; and what they send."""
+"""Layers and trainings whose tensor ranks also divide the positions, compared with unsplit ones; and their bytes."""
 
 import json
 
@@ -25,7 +25,7 @@ def vector(model):
 
 
 def trained(kind, context):
-    """The largest differences of any step."""
+    """Return the largest differences of any step."""
     torch.manual_seed(3)
     single = transformer((context,), CLASSES, hidden=WIDTH, depth=2).to(kind)
     model = split_model(single, group, context)
@@ -53,7 +53,7 @@ def trained(kind, context):
 
 
 def block_of(context):
-    """A block's output and gradients at this rank's positions; the bytes are asserted."""
+    """Compare a block's output and gradients at this rank's positions; assert the bytes."""
     torch.manual_seed(5)
     dense = Block(WIDTH, 7).double()
     for norm in (dense.attention_norm, dense.feed_forward_norm):

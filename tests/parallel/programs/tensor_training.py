@@ -1,4 +1,4 @@
-"""Split models trained beside the unsplit one, in both float types: parameters compared every step."""
+"""Split models compared with the unsplit one after every step, in both float types."""
 
 import json
 
@@ -21,7 +21,7 @@ SAMPLES, CONTEXT, CLASSES, STEPS, LR = 6, 12, 23, 5, 0.2
 
 
 def deep(shape, classes):
-    """Four linear layers: a pair, one left over, a head."""
+    """Four linear layers: a pair, a single one, a head."""
     layers = [layer for width in (30, 20, 25) for layer in (nn.LazyLinear(width), nn.Tanh())]
     return nn.Sequential(nn.Flatten(), *layers, nn.LazyLinear(classes))
 

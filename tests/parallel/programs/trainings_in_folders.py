@@ -1,4 +1,4 @@
-"""Trainings in this launch, one after the other: `FOLDER COMMAND …`, each command as after `farandole run`.
+"""Trainings in this launch, one after another: `FOLDER COMMAND …`, each command as after `farandole run`.
 
 The records are FOLDER/0, FOLDER/1, … Rank 0's answer is the number of trainings.
 """

@@ -18,7 +18,7 @@ buffer = np.zeros(BYTES, np.uint8)
 
 
 def seconds(to: int, tries: int) -> float:
-    """From rank 0 to rank `to`, until it says so; the shortest of some tries, since others use the cores, too."""
+    """Return the time from rank 0 to rank `to` and its reply: the shortest of some tries, as the cores are shared."""
     taken = []
     for _ in range(tries):
         start = time.perf_counter()
