@@ -23,7 +23,7 @@ CONFIG = BertConfig(
 
 
 def masked(passages: np.ndarray, seed: int) -> dict[str, np.ndarray]:
-    """Passages in which some characters are hidden, and what they are."""
+    """Return passages with hidden characters, and these characters."""
     hidden = np.random.default_rng(seed).permuted(np.arange(passages.size).reshape(passages.shape) % CONTEXT, axis=1)
     is_hidden = hidden < HIDDEN
     return {
@@ -38,7 +38,7 @@ def loss(model: nn.Module, batch: dict[str, Tensor]) -> Tensor:
 
 
 def accuracy(model: nn.Module, batch: dict[str, Tensor]) -> Tensor:
-    """Of each hidden character whether it is the likeliest."""
+    """Return for each hidden character whether it is the likeliest."""
     likeliest = model(input_ids=batch["input_ids"]).logits.argmax(dim=-1)
     asked = batch["labels"] != NOT_ASKED
     return torch.eq(likeliest[asked], batch["labels"][asked])

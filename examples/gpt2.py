@@ -26,7 +26,7 @@ def loss(model: nn.Module, batch: dict[str, Tensor]) -> Tensor:
 
 
 def accuracy(model: nn.Module, batch: dict[str, Tensor]) -> Tensor:
-    """Of each character but the first whether it is the likeliest."""
+    """Return for each character but the first whether it is the likeliest."""
     likeliest = model(input_ids=batch["input_ids"]).logits.argmax(dim=-1)
     return torch.eq(likeliest[:, :-1], batch["labels"][:, 1:])
 

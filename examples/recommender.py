@@ -29,7 +29,7 @@ class Recommender(nn.Module):
 
 
 def ratings(count: int, seed: int) -> dict[str, np.ndarray]:
-    """Ratings by the same tastes, whatever the seed."""
+    """Return ratings; the tastes are the same for every seed."""
     tastes = np.random.default_rng(0)
     users, items = (tastes.standard_normal((each, TASTES)) for each in (USERS, ITEMS))
     draw = np.random.default_rng([1, seed])

@@ -17,7 +17,7 @@ TEST = 88  # patients
 
 
 def error(model: nn.Module, batch: tuple[torch.Tensor, torch.Tensor]) -> torch.Tensor:
-    """Of each patient, in standard deviations of the progression."""
+    """Return each patient's error, in standard deviations of the progression."""
     measurements, progression = batch
     return torch.abs(model(measurements) - progression)
 

@@ -107,7 +107,7 @@ def simulated(case: Case, mode: str, folder: str) -> float | None:
 
 
 def _simgrid(folder: str) -> Any:
-    """Import SimGrid's Python binding, last of all in the path, since the folder has other packages too."""
+    """Import SimGrid's Python binding, last in the path, because the folder has other packages, too."""
     sys.path.append(folder)
     return import_module("simgrid")
 
@@ -185,7 +185,7 @@ def _own_platform(simgrid: Any, network: Network) -> list[Any]:
 
 @dataclass(frozen=True)
 class Compared:
-    """A case in milliseconds: ours, and SimGrid's difference from it as a part of it, by its modes."""
+    """A case in milliseconds: ours, and SimGrid's relative difference from it, by its modes."""
 
     ours: float
     differences: dict[str, float | None]

@@ -50,7 +50,7 @@ def say(text: str) -> None:
 
 
 def mpi_version(mpicxx: str) -> str:
-    """The MPI behind the compiler wrapper, as one word that can stand in a folder name."""
+    """Return the MPI behind the compiler wrapper, as one word for a folder name."""
     shown = subprocess.run([mpicxx, "--showme:version"], capture_output=True, text=True)
     text = shown.stdout if shown.returncode == 0 else subprocess.check_output(["mpirun", "--version"], text=True)
     for word in text.replace("(", " ").split():
@@ -60,7 +60,7 @@ def mpi_version(mpicxx: str) -> str:
 
 
 def torch_cuda() -> str | None:
-    """The CUDA version that torch is built for, without its import, which takes 3 s; None: it is built for the CPU."""
+    """Return the CUDA version that torch is built for, without importing it (3 s); None: it is built for the CPU."""
     found = util.find_spec("torch")
     if found is None or found.origin is None:
         return None
@@ -70,7 +70,7 @@ def torch_cuda() -> str | None:
 
 
 def cuda_home() -> Path | None:
-    """The folder of the CUDA toolkit; None: there is no nvcc."""
+    """Return the folder of the CUDA toolkit; None: there is no nvcc."""
     nvcc = shutil.which("nvcc")
     named = [os.environ.get("CUDA_HOME"), os.environ.get("CUDA_PATH"), nvcc and Path(nvcc).parents[1]]
     homes = [Path(place) for place in (*named, USUAL_CUDA) if place]
@@ -84,7 +84,7 @@ def cuda_version(home: Path) -> str:
 
 
 def nccl_home(cuda: Path) -> Path | None:
-    """The folder with NCCL's header and a library that can be linked; None: there is none."""
+    """Return the folder with NCCL's header and a library that can be linked; None: there is none."""
     named = [os.environ.get("HOROVOD_NCCL_HOME"), os.environ.get("NCCL_HOME")]
     for place in (Path(folder) for folder in (*named, cuda, SYSTEM) if folder):
         libraries = [*place.glob("lib*/libnccl.so"), *place.glob("lib*/*-linux-gnu/libnccl.so")]
@@ -94,7 +94,7 @@ def nccl_home(cuda: Path) -> Path | None:
 
 
 def for_cards() -> tuple[list[str], dict[str, str]]:
-    """What CUDA adds to the cache key, and to the build's environment; nothing where torch is built for the CPU."""
+    """Return what CUDA adds to the cache key and the build's environment; nothing if torch is built for the CPU."""
     wanted, home = torch_cuda(), cuda_home()
     if wanted is None:
         return [], {}
@@ -207,7 +207,7 @@ def main() -> None:
     if was_kept and not loads():
         say("it does not load here")
         compile_into(folder, bin_folder)
-        install(folder, "--force-reinstall", "--no-deps")  # else pip would leave the one of this version
+        install(folder, "--force-reinstall", "--no-deps")  # otherwise pip would keep the installed one of this version
 
 
 def compile_into(folder: Path, bin_folder: Path) -> None:
@@ -226,7 +226,7 @@ def install(folder: Path, *options: str) -> None:
 
 
 def loads() -> bool:
-    """Whether the installed Horovod finds the libraries that it was linked with."""
+    """Return whether the installed Horovod finds the libraries that it was linked with."""
     return subprocess.run([sys.executable, "-c", "import horovod.torch"], capture_output=True).returncode == 0
 
 

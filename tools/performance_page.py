@@ -1,4 +1,4 @@
-"""Measure what docs/performance.md reports, and write its tables.
+"""Measure the results in docs/performance.md, and write its tables.
 
     python tools/performance_page.py measure [NAME …]    run the benchmarks, and keep their rows in docs/measured/
     python tools/performance_page.py write               write the tables of docs/performance.md from these rows
@@ -32,7 +32,7 @@ Row = Mapping[str, Any]
 
 
 def measure(names: Sequence[str], docs: Path = DOCS) -> None:
-    """Run these benchmarks one after the other, and keep each result as soon as it is there."""
+    """Run these benchmarks one after another, and keep each result as soon as it is there."""
     for name in names:
         words, _ = BENCHMARKS[name]
         print(f"farandole {' '.join(words)}", file=sys.stderr, flush=True)
@@ -46,7 +46,7 @@ def measure(names: Sequence[str], docs: Path = DOCS) -> None:
 
 
 def machine() -> dict[str, Any]:
-    """Return when and on what is measured."""
+    """Return the date and the machine of the measurement."""
     lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
     model = next((line.partition(": ")[2] for line in lines if line.startswith("model name")), platform.machine())
     versions = {name: metadata.version(name) for name in PACKAGES}
@@ -60,7 +60,7 @@ def machine() -> dict[str, Any]:
 
 
 def written(page: str, docs: Path = DOCS) -> str:
-    """Return the page with the tables of what is kept.
+    """Return the page with the tables of the kept results.
 
     Raises:
         KeyError: the page names a measurement that does not exist.
@@ -80,7 +80,7 @@ def caption(kept: Mapping[str, Any]) -> str:
 
 
 def all_reduces(rows: Sequence[Row]) -> Iterator[str]:
-    """The times of ours and of each peer; then how ours compare with the fastest of all peers."""
+    """Yield our times and each peer's; then ours compared with the fastest peer's."""
     ours = ("shared window", "shared-memory", "ring")
     sizes = sorted({row["size"] for row in rows})
     peers = [peer for peer in rows[0]["peers"] if "copy" not in peer]
@@ -107,7 +107,7 @@ def all_reduces(rows: Sequence[Row]) -> Iterator[str]:
 
 
 def beside_peers(rows: Sequence[Row]) -> Iterator[str]:
-    """One line for each row: our time, and each peer's time over it."""
+    """Yield one line for each row: our time, and each peer's time over it."""
     peers = list(dict.fromkeys(peer for row in rows for peer in row["peers"]))
     yield from header("", "ms", *peers)
     for row in rows:
@@ -115,7 +115,7 @@ def beside_peers(rows: Sequence[Row]) -> Iterator[str]:
 
 
 def steps(rows: Sequence[Row]) -> Iterator[str]:
-    """A line for each model: our times, and in brackets those of DDP and of Horovod over ours."""
+    """Yield a line for each model: our times, and in brackets those of DDP and of Horovod over ours."""
     by_model: dict[str, dict[str, Row]] = {}
     for row in rows:
         model, _, name = row["name"].partition(": ")
@@ -131,7 +131,7 @@ def steps(rows: Sequence[Row]) -> Iterator[str]:
 
 
 def servers(rows: Sequence[Row]) -> Iterator[str]:
-    """Our first way, then each peer, then our other ways: the times, and by how much the first is faster."""
+    """Yield our first way, then each peer, then our other ways: the times, and by how much the first is faster."""
     first, *others = rows
     yield from header("system", "ms a round", f"its time over that of *{first['name']}*")
     yield line(f"*{first['name']}*", short(first["median_s"]), "")
@@ -142,7 +142,7 @@ def servers(rows: Sequence[Row]) -> Iterator[str]:
 
 
 def pipelines(rows: Sequence[Row]) -> Iterator[str]:
-    """Our schedules beside torch's of the same order, its others, and a split without micro-batches."""
+    """Yield our schedules beside torch's of the same order, its others, and a split without micro-batches."""
     split = "layer split"
     yield from header("schedule, samples of a micro-batch", "ms", "torch, same order", "torch, the others", split)
     for row in rows:
@@ -153,7 +153,7 @@ def pipelines(rows: Sequence[Row]) -> Iterator[str]:
 
 
 def recoveries(rows: Sequence[Row]) -> Iterator[str]:
-    """From a kill to the next step, beside each peer; then the throughput that is left with protection."""
+    """Yield the time from a kill to the next step, beside each peer; then the throughput with protection."""
     protected = [row for row in rows if "none" in row["peers"]]
     killed = [row for row in rows if row not in protected]
     peers = [peer for peer in killed[0]["peers"] if peer != "restart"]
@@ -169,7 +169,7 @@ def recoveries(rows: Sequence[Row]) -> Iterator[str]:
 
 
 def chaotic(rows: Sequence[Row]) -> Iterator[str]:
-    """How many ranks died, what each death cost, and which share of the throughput was kept."""
+    """Yield how many ranks died, the cost of each death, and the share of the throughput that was kept."""
     yield from header("", "deaths", "seconds", "throughput kept", "seconds lost by a death", "kept at the rate")
     for row in rows:
         lost, kept = f"{row['death_costs_s']:.2f}", f"{row['kept_at_rate']:.1%}"
@@ -177,7 +177,7 @@ def chaotic(rows: Sequence[Row]) -> Iterator[str]:
 
 
 def checkpoints(rows: Sequence[Row]) -> Iterator[str]:
-    """Times of all systems; of the last column the bandwidth to the disk, ours."""
+    """Yield the times of all systems, and our bandwidth to the disk in the last column."""
     peers = list(rows[0]["peers"])
     yield from header("state", "", "ours", *peers, "ours, MiB/s")
     for row in rows:

@@ -52,7 +52,7 @@ class Line:
 
 
 def record(file: Path, command: Sequence[str] = COMMAND) -> None:
-    """Run `command` in a terminal of its own, and write what it prints to `file`, with the times.
+    """Run `command` in a separate terminal, and write its output to `file`, with the times.
 
     Raises:
         SystemExit: the command has failed; nothing is written.
@@ -76,7 +76,7 @@ def record(file: Path, command: Sequence[str] = COMMAND) -> None:
 
 
 def read(recording: str) -> tuple[Mapping[str, object], list[Line]]:
-    """Return a recording's header, and its lines as they stood when they were complete, without colours."""
+    """Return a recording's header, and its completed lines, without colours."""
     header, *events = map(json.loads, recording.splitlines())
     lines, line = [], ""
     for at, _, text in events:
@@ -137,7 +137,7 @@ def terminal(recording: str) -> str:
 
 
 def ring(file: Path) -> None:
-    """Draw the ring all-reduce of four ranks, one step after the other."""
+    """Draw the ring all-reduce of four ranks, one step after another."""
     from farandole.collectives.ring import RING
     from farandole.report import schedule_picture
 
