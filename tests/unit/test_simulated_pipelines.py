@@ -12,8 +12,9 @@ from farandole.cost.comparison import compared
 from farandole.cost.cost_function import all_reduce_s
 from farandole.cost.division import divided
 from farandole.cost.messages import IN_A_NODE
-from farandole.cost.pipelines import _program, communication
 from farandole.cost.setting import Outcome, Setting
+from farandole.cost.stage_clock import program
+from farandole.cost.stage_messages import messages
 from farandole.cost.stragglers import Slow, parse
 from farandole.cost.training_plan import TrainingPlan
 from farandole.cost.volumes import volumes
@@ -149,14 +150,14 @@ def test_the_volumes_are_the_calculators(schedule: str) -> None:
         model=SMALL, stages=stages, tensor=tensor, micro_batches=m, micro_batch=2, schedule=schedule, units=SMALL.layers
     )
     division = divided(GRID, workers, choice)
-    in_bytes = communication(division, Setting(workers, 1, nbytes=4 * SMALL.parameters, link=Link(0.0, 1.0)))
-    program = list(_program(division, in_bytes.exchange_s / IN_A_NODE))
-    exchanged = max(sum(each[2] for each in program if each[0] == stage) for stage in range(stages))
-    messages = max(sum(each[0] == stage and each[3] is not None for each in program) for stage in range(stages))
+    in_bytes = messages(GRID, Setting(workers, 1, nbytes=4 * SMALL.parameters, link=Link(0.0, 1.0)), choice)
+    steps = list(program(division, in_bytes.exchange_s / IN_A_NODE))
+    exchanged = max(sum(each[2] for each in steps if each[0] == stage) for stage in range(stages))
+    sent = max(sum(each[0] == stage and each[3] is not None for each in steps) for stage in range(stages))
     assert exchanged == pytest.approx(expected["tensor"].nbytes)
-    assert messages == expected["pipeline"].messages
-    assert messages * division.activation == expected["pipeline"].nbytes
-    assert in_bytes.update_s == pytest.approx(expected["data"].nbytes)
+    assert sent == expected["pipeline"].messages
+    assert sent * division.activation == expected["pipeline"].nbytes
+    assert in_bytes.update_s == pytest.approx([expected["data"].nbytes] * stages)
     assert division.data == data
 
 

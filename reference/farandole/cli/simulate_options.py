@@ -48,7 +48,7 @@ class SettingOptions:
     network: str | None = None
     """The network whose links the messages share, in place of one switch: single-switch, two-level:rack=8,over=4,
     fat-tree:ports=8,routing=hash (or spread, modulo), dragonfly:per-router=2 or torus:sides=4x4x8; also
-    placement=random and hop-us=0.5."""
+    placement=random, for pipelines placement=by-stage, and hop-us=0.5."""
 
 
 @Parameter(name="*")

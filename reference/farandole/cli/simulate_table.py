@@ -80,7 +80,8 @@ def over_network(rows: Sequence[Row]) -> Table:
                 f"{use.slower:.2f}×", f"{use.bottleneck} ({use.alike})" if use.bottleneck else "none",
             )  # fmt: skip
     shown.caption = (
-        "ms: one all-reduce, one round of gossip, the gathering of one of ZeRO's units; bottleneck: the link at which "
+        "ms: one all-reduce, one round of gossip, the gathering of one of ZeRO's units, all messages of a step of the "
+        "pipeline's stage that sends for longest; bottleneck: the link at which "
         "most time is lost, and how many are like it"
     )
     return shown

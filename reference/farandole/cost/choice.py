@@ -43,7 +43,7 @@ MEANT_FOR: dict[str, tuple[str, ...]] = {
     "encode_ms": COMPRESSED,
     "stages": PIPELINED, "micro_batches": PIPELINED, "activation_mb": PIPELINED, "micro_batch": PIPELINED,
     "chunks": ("interleaved", GRID), "schedule": (GRID,), "tensor": (GRID,),
-    "network": (*ALL_REDUCES, *AS_COLLECTIVES, LOCAL, DILOCO, STREAMING, DYNAMIC_ROUNDS, *ZERO, GOSSIP),
+    "network": (*ALL_REDUCES, *AS_COLLECTIVES, LOCAL, DILOCO, STREAMING, DYNAMIC_ROUNDS, *ZERO, *PIPELINED, GOSSIP),
 }  # fmt: skip
 
 

@@ -20,15 +20,17 @@ from pkgutil import resolve_name
 from farandole import methods
 from farandole.collectives.schedules import SCHEDULES
 from farandole.cost import compressed, gossip, messages, rounds, sharding
-from farandole.cost.choice import ALL_REDUCES, COMPRESSED, GOSSIP, MEANT_FOR, STREAMING, ZERO
+from farandole.cost.choice import ALL_REDUCES, COMPRESSED, GOSSIP, MEANT_FOR, PIPELINED, STREAMING, ZERO
 from farandole.cost.choice import Choice as Choice
 from farandole.cost.messages import NetworkUse
 from farandole.cost.outer_rounds import OuterRounds
 from farandole.cost.pairs import Pairs
 from farandole.cost.setting import Outcome, Setting
 from farandole.cost.simulator import Simulation
+from farandole.cost.stage_messages import use_of_stages
 from farandole.data_parallel.controller import Controller
 from farandole.data_parallel.outer_step import Outer
+from farandole.errors import UsageError
 from farandole.parameter_server.core.policies import POLICIES, Bounds, Policy, named
 
 OUTER_LR, OUTER_MOMENTUM = 0.7, 0.9
@@ -99,8 +101,14 @@ def mean_of(histogram: dict[int, int]) -> float:
 
 
 def compared(method: str, setting: Setting, choice: Choice) -> Row:
-    """Simulate a method by its name in `methods.METHODS`, or a policy by its alias."""
+    """Simulate a method by its name in `methods.METHODS`, or a policy by its alias.
+
+    Raises:
+        UsageError: the method's options do not fit the workers, the model or the network.
+    """
     method = named(method)
+    if setting.network and setting.network.by_stage and method not in PIPELINED:
+        raise UsageError(f"--network {setting.network.text}: {method} has no stages, so leave placement=by-stage out")
     setting, outcome = resolve_name(methods.simulated()[method])(method, setting, choice)
     return Row(method, setting, outcome, _network_use(method, setting, choice) if setting.network else None)
 
@@ -178,7 +186,7 @@ def _all_reduce_s(method: str, setting: Setting, nbytes: float, choice: Choice |
 
 
 def _network_use(method: str, setting: Setting, choice: Choice) -> NetworkUse | None:
-    """Return what the network makes of one collective of this method, or of one round of gossip."""
+    """Return what the network makes of one collective, of one round of gossip, or of one step of a pipeline."""
     if method == GOSSIP:
         edges = [each.edges for each in gossip.rounds(choice.topology, setting.workers)]
         return messages.use_of_edges(edges, setting)
@@ -187,6 +195,8 @@ def _network_use(method: str, setting: Setting, choice: Choice) -> NetworkUse | 
         return messages.use_of(schedule, setting, setting.nbytes, per_node)
     if method in COMPRESSED:
         return messages.use_of(*compressed.exchange(method, setting, choice)[0])
+    if method in PIPELINED:
+        return use_of_stages(method, setting, choice)
     if method in ZERO:
         return messages.use_of(sharding.COLLECTIVES["gather"], setting, setting.nbytes / choice.units)
     if method in MEANT_FOR["network"]:

@@ -6,8 +6,8 @@
     dragonfly:per-router=2         the largest balanced one with 2 hosts on a router; the smallest that has room
     torus:sides=4x4x8              two dimensions, as square as the number of workers allows, if no sides are given
 
-placement=random puts the workers on hosts at random, and hop-us=0.5 is the latency of each link beyond those of the
-shortest path; both are for all networks.
+placement=random puts the workers on hosts at random, placement=by-stage those of a pipeline's stage beside each other,
+and hop-us=0.5 is the latency of each link beyond those of the shortest path; both are for all networks.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ from farandole.runtime.numbers import parse_integer, parse_real
 
 FORM = (
     "single-switch, two-level:rack=8,over=4, fat-tree:ports=8,routing=hash, dragonfly:per-router=2 or torus:sides=4x4, "
-    "with placement=random or hop-us=0.5"
+    "with placement=random, placement=by-stage or hop-us=0.5"
 )
-PLACEMENTS = ("order", "random")
+PLACEMENTS = ("order", "random", "by-stage")
 HOP_US = 0.5  # of a switch and its cable, as in a data centre
 Values = Mapping[str, str]
 
@@ -82,15 +82,20 @@ class NetworkChoice:
     Attributes:
         text: as it was written.
         values: the options, without those for all networks.
-        is_random: whether workers are placed at random.
+        placement: one of `PLACEMENTS`.
         hop_s: latency of each link beyond those of the shortest path.
     """
 
     text: str
     kind: str
     values: tuple[tuple[str, str], ...] = ()
-    is_random: bool = False
+    placement: str = PLACEMENTS[0]
     hop_s: float = HOP_US / 1e6
+
+    @property
+    def by_stage(self) -> bool:
+        """Return whether the workers of a pipeline's stage are numbered one after the other."""
+        return self.placement == "by-stage"
 
     def placed(self, workers: int, seed: int) -> Placed:
         """Return the network for this number of workers, who are placed in it.
@@ -104,7 +109,7 @@ class NetworkChoice:
             raise UsageError(f"--network {self.text}: {error}") from error
         if network.hosts < workers:
             raise UsageError(f"--network {self.text} has {network.hosts} hosts, too few for {workers} workers")
-        return Placed(network, seed if self.is_random else None)
+        return Placed(network, seed if self.placement == "random" else None)
 
 
 def parse(text: str) -> NetworkChoice:
@@ -123,8 +128,8 @@ def parse(text: str) -> NetworkChoice:
     except (ValueError, UsageError) as error:
         raise UsageError(wrong) from error
     if placement not in PLACEMENTS or hop_us < 0:
-        raise UsageError(f"--network {text}: placement is order or random, and hop-us 0 or more")
-    choice = NetworkChoice(text, kind, tuple(sorted(values.items())), placement == "random", hop_us / 1e6)
+        raise UsageError(f"--network {text}: placement is order, random or by-stage, and hop-us 0 or more")
+    choice = NetworkChoice(text, kind, tuple(sorted(values.items())), placement, hop_us / 1e6)
     choice.placed(1, 0)  # refuses wrong values
     return choice
 
