@@ -23,6 +23,15 @@ def test_a_run_lasts_as_long_as_its_link_needs_and_computes_the_same(scenario: s
     assert slow.wall_s > max(slow.bytes_sent) * 8 / (MBPS * 1e6)
 
 
+def test_and_each_message_as_long_as_the_links_latency(tmp_path: Path) -> None:
+    """Buckets of a single tensor each: 6 tensors, and 2(P − 1) messages for each in a ring."""
+    latency_ms, ranks = 20.0, 3
+    options = {**RECIPE, "bucket_kb": 1, "overlap": True, "link_mbps": 1000, "link_latency_ms": latency_ms}
+    found = launch("sync_sgd", ranks, **options, out=tmp_path / "run").summary
+    assert found.messages_sent == [RECIPE["steps"] * 6 * 2 * (ranks - 1)] * ranks
+    assert found.wall_s > max(found.messages_sent) * latency_ms / 1e3
+
+
 @pytest.mark.parametrize(
     ("scenario", "options", "what"),
     [

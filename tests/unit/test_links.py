@@ -90,6 +90,28 @@ def test_both_ways_at_the_same_time(clock: Clock) -> None:
     assert clock.now == pytest.approx(104)
 
 
+def test_each_message_takes_the_latency_beside_its_bytes(clock: Clock) -> None:
+    link = Link.of(8, latency_ms=500)
+    assert link
+    for _ in range(2):
+        link.send(1_000_000)
+    assert clock.now == pytest.approx(103)
+
+
+def test_of_messages_that_come_at_once_each_has_its_latency(clock: Clock) -> None:
+    link = Link(8, latency_s=0.5)
+    for _ in range(3):  # a central aggregator's
+        link.receive(1_000_000)
+    assert clock.now == pytest.approx(103), "the first one's sender has waited for it"
+    link.receive(2_000_000, expected=clock.now, messages=2)
+    assert clock.now == pytest.approx(106)
+
+
+def test_a_latency_is_that_of_a_link() -> None:
+    with pytest.raises(UsageError, match=r"--link-latency-ms 0\.5 adds to --link-mbps: give that too"):
+        Link.of(None, latency_ms=0.5)
+
+
 def test_what_sends_no_messages_is_refused() -> None:
     refuse(None, "shared memory")
     with pytest.raises(UsageError, match="--link-mbps slows down our own messages, and shared memory sends none"):

@@ -71,6 +71,7 @@ def test_the_error_is_that_of_the_rank_it_is_worst_for(tmp_path: Path) -> None:
     [
         (3_300, {}, "are about equally long, 1,050 bytes: α and β need two runs that differ"),
         (60_000, {"link_mbps": 20}, "links of different speeds"),
+        (60_000, {"link_latency_ms": 1}, "links of different speeds"),
         (60_000, {"collective": "tree"}, "has --collective tree, where"),
         (60_000, {"overlap": True}, "has --overlap True, where"),
         (60_000, {"link_change": ["step=1,mbps=2"]}, "has --link-change"),

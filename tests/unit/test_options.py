@@ -39,6 +39,7 @@ def test_options_survive_the_way_to_the_ranks() -> None:
         chaos=Chaos(20.0, 7),
         link_mbps=100.0,
         link_change=(LinkChange(5, 20), LinkChange(9, 0.5)),
+        link_latency_ms=0.5,
         capabilities=(1.0, 0.5),
         json=True,
         out=Path("x y"),

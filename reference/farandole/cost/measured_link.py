@@ -52,9 +52,11 @@ def measured_link(runs: Sequence[Run]) -> MeasuredLink:
     Raises:
         UsageError: the runs do not determine them.
     """
-    speeds = {run.config.get("link_mbps") for run in runs}
-    if len(speeds) > 1:
-        raise UsageError(f"the runs had links of different speeds ({_names(runs)}): give runs with one --link-mbps")
+    links = {(run.config.get("link_mbps"), run.config.get("link_latency_ms", 0.0)) for run in runs}
+    if len(links) > 1:
+        raise UsageError(
+            f"the runs had links of different speeds ({_names(runs)}): give runs with one --link-mbps and latency"
+        )
     rows = np.array([row for run in runs for row in _rows(run)])
     messages, nbytes, seconds = rows.T
     lengths = nbytes / messages

@@ -118,4 +118,5 @@ def _network(run: Run, computations: int) -> tuple[Link, float]:
     ):
         if given:
             raise UsageError(f"{run.folder} has a slow link and {option}, which the simulator does not know together")
-    return Link(0.0, 8 / (config["link_mbps"] * 1e6)), sum(run.summary.bytes_sent or [0]) / (2 * computations)
+    link = Link(config.get("link_latency_ms", 0.0) / 1e3, 8 / (config["link_mbps"] * 1e6))
+    return link, sum(run.summary.bytes_sent or [0]) / (2 * computations)

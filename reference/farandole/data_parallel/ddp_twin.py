@@ -17,7 +17,7 @@ import socket
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from datetime import timedelta
-from typing import Literal
+from typing import Any, Literal
 
 import torch.distributed as dist
 from torch import Tensor, nn
@@ -54,12 +54,23 @@ class WithLoss(nn.Module):
 
 
 class DdpSGD(Strategy):
-    """A model trained by torch DDP in step with its copies on all other ranks."""
+    """A model trained by torch DDP in step with its copies on all other ranks.
+
+    Args:
+        bucket_kb: DDP closes a bucket when it has this many KB or more; None: its default.
+    """
 
     bytes_are_counted = False
 
     def __init__(
-        self, world: World, model: nn.Module, loss: Loss, lr: float, timeout_s: float, wanted: WantedBackend = "auto"
+        self,
+        world: World,
+        model: nn.Module,
+        loss: Loss,
+        lr: float,
+        timeout_s: float,
+        wanted: WantedBackend = "auto",
+        bucket_kb: int | None = None,
     ) -> None:
         self.world = world
         self.model = model
@@ -67,7 +78,8 @@ class DdpSGD(Strategy):
         self.backend = backend_of(wanted, _cards(world), dist.is_nccl_available())
         join_process_group(world, timeout_s, self.backend)
         self.clock = BackwardClock(world, model)
-        self.parallel = DistributedDataParallel(WithLoss(model, loss))
+        bucket_cap_mb: Any = None if bucket_kb is None else 1000 * bucket_kb / 2**20  # DDP's MB, not whole ones
+        self.parallel = DistributedDataParallel(WithLoss(model, loss), bucket_cap_mb=bucket_cap_mb)
         self.optimizer = SGD(model.parameters(), lr=lr)
 
     def step(self, batch: Batch, share: float) -> float:

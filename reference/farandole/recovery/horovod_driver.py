@@ -114,7 +114,7 @@ def check(options: ElasticHorovodOptions, hosts: Hosts) -> None:
     check_ranks([*options.slow, *options.fail], options.workers)
     check_steps(options.first_steps, options.steps_at_most(options.workers))
     options.refuse_resending("it is for our own messages, and Horovod sends none of them")
-    if options.link_mbps or options.link_change:
+    if options.link_mbps or options.link_change or options.link_latency_ms:
         raise UsageError("--link-mbps slows down our own messages, and Horovod sends none of them: leave it out")
     found = sum(hosts.slots().values())
     if options.expect_ranks not in (None, found):

@@ -177,7 +177,7 @@ class Communicator:
         for request, (_, to) in zip(sending, sends, strict=True):
             with self.waiting("exchange", to):
                 request.Wait()
-        self._occupy(sum(buffer.nbytes for buffer, _ in receives), begun)
+        self._occupy(sum(buffer.nbytes for buffer, _ in receives), begun, len(receives))
         for buffer, source in receives:
             self.traffic.received(self._group, source, 0, buffer.nbytes)
 
@@ -210,7 +210,7 @@ class Communicator:
         """Return when what was begun is done."""
         with self.waiting("exchange", pending.source):
             pending.wait()
-        self._occupy(sum(pending.sizes), pending.begun)
+        self._occupy(sum(pending.sizes), pending.begun, len(pending.sizes))
         for number, nbytes in enumerate(pending.sizes):
             self.traffic.received(self._group, pending.source, pending.tag + number, nbytes)
 
@@ -347,10 +347,10 @@ class Communicator:
         self._occupy(nbytes)
         self.traffic.received(self._group, source, tag, nbytes)
 
-    def _occupy(self, nbytes: int, expected: float | None = None) -> None:
+    def _occupy(self, nbytes: int, expected: float | None = None, messages: int = 1) -> None:
         """Occupy the link with what has arrived."""
         if self.link:
-            self.link.receive(nbytes, expected)
+            self.link.receive(nbytes, expected, messages)
 
     def _named(self, rank: int) -> int:
         """Return the number among all ranks of a rank of this group; -1, no particular rank, stays -1."""

@@ -11,7 +11,7 @@ from farandole.errors import UsageError
 from farandole.runtime.chaos import Chaos
 from farandole.runtime.faults import PARTITION, Fail, Slow
 from farandole.runtime.links import LinkChange
-from farandole.runtime.numbers import AtLeastOne, Positive, Seed
+from farandole.runtime.numbers import AtLeastOne, NotNegativeReal, Positive, Seed
 
 
 def _parsed_by(kind: type[Slow] | type[Fail] | type[LinkChange]) -> Any:
@@ -50,7 +50,7 @@ class RunOptions:
 
     incidental: ClassVar[frozenset[str]] = frozenset(
         {"out", "device", "share_cards", "card_transport", "slow", "fail", "chaos", "link_mbps", "link_change"}
-        | {"wait_timeout", "expect_ranks", "tensorboard", "peak_flops", "json"}
+        | {"link_latency_ms", "wait_timeout", "expect_ranks", "tensorboard", "peak_flops", "json"}
     )
     """Options that do not affect what is computed, and may differ when a run continues."""
 
@@ -91,6 +91,9 @@ class RunOptions:
 
     link_change: Annotated[tuple[LinkChange, ...], Parameter(converter=_parsed_by(LinkChange), **REPEATABLE)] = ()
     """Another --link-mbps from a step on, as step=200,mbps=20; may be given again."""
+
+    link_latency_ms: NotNegativeReal = 0.0
+    """With --link-mbps: each message occupies the link for this many milliseconds beside its bytes."""
 
     wait_timeout: Positive = 60.0
     """Seconds after which a rank that waits for another gives up and ends the job."""

@@ -131,7 +131,7 @@ class World:
         self._recorder = FlightRecorder(self.rank, rank.scratch())
         self._watchdog = Watchdog(options.wait_timeout, self._recorder, self._expired, rank.launcher_pid())
         members = [self.rank] if arrived else None
-        link = Link.of(options.link_mbps, options.link_change)
+        link = Link.of(options.link_mbps, options.link_change, options.link_latency_ms)
         if link:
             link.meanwhile = self.shows_life
         self.comm = self._communicator(options, mpi.Dup(), members=members, link=link, traffic=Traffic())

@@ -4,6 +4,7 @@ The same data, shares, model and record as sync_sgd; torch's DistributedDataPara
 gradients. Its messages are not counted, so the record's byte counts are null.
 
     farandole run ddp_sgd -n 4
+    farandole run ddp_sgd -n 4 --bucket-kb 100
 """
 
 from dataclasses import dataclass
@@ -12,6 +13,7 @@ from typing import Literal
 from cyclopts import Parameter
 
 from farandole.data_parallel.options import LoopOptions
+from farandole.runtime.numbers import AtLeastOne
 from farandole.scenarios import run_as_program
 
 
@@ -23,6 +25,10 @@ class Config(LoopOptions):
     backend: Literal["auto", "gloo", "nccl"] = "auto"
     """What adds up the gradients: gloo in the hosts' memory, NCCL on CUDA cards, of which each rank needs its own; auto
     takes NCCL where that is so."""
+
+    bucket_kb: AtLeastOne | None = None
+    """Let DDP close a bucket that has this many KB or more (its bucket_cap_mb). [default: DDP's, 1 MB, then 25 MB each]
+    """
 
     def needs_host_memory(self) -> str:
         return "DDP's messages are gloo's or NCCL's (--backend)"
@@ -36,7 +42,9 @@ def main(config: Config) -> None:
     summary = train(
         "ddp_sgd",
         config,
-        lambda world, model, loss: DdpSGD(world, model, loss, config.lr, config.wait_timeout, config.backend),
+        lambda world, model, loss: DdpSGD(
+            world, model, loss, config.lr, config.wait_timeout, config.backend, config.bucket_kb
+        ),
     )
     print_summary(summary, config.json)
 

@@ -23,8 +23,7 @@ class SlowLink(Link):
     """
 
     def __init__(self, alpha: float, beta: float, setup_s: float = 0.0) -> None:
-        super().__init__(mbps=8e-6 / beta)
-        self.alpha = alpha
+        super().__init__(mbps=8e-6 / beta, latency_s=alpha)
         self._setup_s = setup_s
 
     def send(self, nbytes: int) -> None:
@@ -32,7 +31,3 @@ class SlowLink(Link):
         setup_s, self._setup_s = self._setup_s, 0.0
         time.sleep(setup_s)
         super().send(nbytes)
-
-    def occupied_s(self, nbytes: int) -> float:
-        """How long a message of so many bytes keeps the link busy."""
-        return self.alpha + super().occupied_s(nbytes)
