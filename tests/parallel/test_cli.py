@@ -11,6 +11,7 @@ import sys
 from pathlib import Path
 from urllib.request import urlopen
 
+import psutil
 import pytest
 from PIL import Image, ImageSequence
 
@@ -60,6 +61,8 @@ def expect_trace_in_perfetto(folder: Path) -> None:
         try:
             assert "Perfetto" in urlopen(address, timeout=60).read().decode()
             assert urlopen(f"{address}/localtrace", timeout=60).read() == (folder / "trace.json").read_bytes()
+            listens = [each for each in psutil.Process(viewer.pid).net_connections() if each.status == "LISTEN"]
+            assert {each.laddr.ip for each in listens} == {"127.0.0.1"}, "other machines could read the trace"
         finally:
             viewer.terminate()
 

@@ -26,6 +26,7 @@ class Training:
         self.shared = torch.zeros(2, LENGTH // 2)
         self.matrix = torch.zeros(3, slot + 1).t()  # in Fortran order
         self.count = torch.zeros((), dtype=torch.int64)
+        self.memory = {"shared": torch.empty(2, LENGTH // 2)} if slot % 2 else {}  # for what is recovered
 
     def at(self, step: int) -> TrainingState:
         self.shared.copy_(torch.arange(float(LENGTH)).view_as(self.shared) + 100 * step)
@@ -58,7 +59,11 @@ class Workers:
         return self
 
     def recover(self) -> list[Checkpoint | None]:
-        return self.each(lambda comm, buddies, _: buddies.recover(comm))
+        found = self.each(lambda comm, buddies, training: buddies.recover(comm, training.memory))
+        for checkpoint, training in zip(found, self.trainings, strict=True):
+            if checkpoint and training.memory:
+                assert checkpoint.shared["shared"] is training.memory["shared"]
+        return found
 
     def recover_own(self) -> list[TrainingState | None]:
         return self.each(lambda comm, buddies, _: buddies.recover_own(comm))

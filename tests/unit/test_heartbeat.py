@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from mpi4py import MPI
 
 from farandole.errors import UsageError
-from farandole.recovery.heartbeat import DATAGRAM, Heart, Sign, check
+from farandole.recovery.heartbeat import DATAGRAM, FIRST_STEP, SLOWER, Heart, Sign, check
 from farandole.runtime import devices
 from farandole.runtime.flight_recorder import Position
 from farandole.runtime.options import RunOptions
@@ -70,6 +70,42 @@ def test_who_has_not_been_heard_yet_may_still_be_building_its_model(heart_of_one
     heart._hear(DATAGRAM.pack(heart._secret, False, 1, 0, 1, False))
     heart._judge(time.monotonic() + AFTER_S + 50)
     assert found == [(1, 0)], "it has been heard, and then was silent"
+
+
+@pytest.mark.parametrize(
+    ("still_s", "longest_s", "begun", "hangs"),
+    [
+        (AFTER_S + 50, 0.1, 2, True),
+        (AFTER_S - 50, 0.1, 2, False),
+        (SLOWER * AFTER_S - 50, AFTER_S, 2, False),  # its moves take as long as the time-out
+        (SLOWER * AFTER_S + 50, AFTER_S, 2, True),
+        (FIRST_STEP * AFTER_S - 50, 0.1, 1, False),  # how long its step takes is not known yet
+        (FIRST_STEP * AFTER_S + 50, 0.1, 1, True),
+    ],
+)
+def test_a_rank_that_is_slow_and_sends_heartbeats_does_not_hang(
+    still_s: float, longest_s: float, begun: int, hangs: bool, heart_of_one: Listens
+) -> None:
+    heart, found = heart_of_one(0.0, gone={2})
+    now = time.monotonic()
+    heart._signs[1] = Sign(7, 3, False, now, now - still_s, longest_s, begun)
+    heart._judge(now)
+    assert found == ([(1, 7)] if hangs else [])
+
+
+def test_how_long_a_move_takes_is_learned_from_heartbeats_but_waiting_is_no_move(heart_of_one: Listens) -> None:
+    heart, _ = heart_of_one(0.0, gone={2})
+    sign = heart._signs[1]
+
+    def hear(after_s: float, step: int, moves: int, waiting: bool = False) -> None:
+        sign.moved -= after_s
+        heart._hear(DATAGRAM.pack(heart._secret, False, 1, step, moves, waiting))
+
+    hear(0, 7, 3)
+    hear(300, 7, 4)
+    hear(900, 7, 4, waiting=True)
+    hear(0, 8, 5)
+    assert (sign.longest, sign.begun) == (pytest.approx(300, abs=60), 1)
 
 
 @pytest.mark.parametrize(

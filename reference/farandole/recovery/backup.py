@@ -104,7 +104,8 @@ class BackupProtection:
             Unrecoverable: a worker and its buddy have died, and no checkpoint is on disk.
         """
         with self.world.comm.waiting("how far the others have come", -1):
-            found = self.buddies.recover(self.world.comm) or self.on_disk.newest()
+            present = self.worker.replica.state(max(reached, 0)).shared
+            found = self.buddies.recover(self.world.comm, present) or self.on_disk.newest()
             if found is None and self._is_before_the_second_backup(reached):
                 return self._begin_anew()
         if found is None:

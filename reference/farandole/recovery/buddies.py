@@ -18,6 +18,7 @@ Source: Zheng, Shi & Kalé, "FTC-Charm++: an in-memory checkpoint-based fault to
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,12 +27,13 @@ from torch import Tensor
 
 from farandole.recovery.buddy_exchange import (
     begin_exchange,
+    broadcast_into,
     broadcast_pack,
     exchange_packs,
     receive_pack,
     send_pack,
 )
-from farandole.recovery.checkpoint import Checkpoint, joined, piece
+from farandole.recovery.checkpoint import Checkpoint, piece
 from farandole.recovery.state import TrainingState, copied
 from farandole.recovery.surviving_copies import choose, gone
 from farandole.runtime.communicator import Communicator, Pending, all_gather_text, broadcast_text
@@ -49,7 +51,7 @@ class Generation:
         slots: number of workers then; `slot` is this one's.
         own: slot → what was that worker's alone: this worker's own and its ward's.
         pieces: slot → that worker's part of what all share: this worker's own and its ward's.
-        description: numbers, texts and shapes that belong to it, the same on all workers.
+        description: numbers, texts, types and shapes that belong to it, the same on all workers.
     """
 
     step: int
@@ -114,8 +116,8 @@ class Buddies:
                 wards = (memory or self._generations[-1]).own[ward]
                 own[ward] = wards if memory else {name: torch.empty_like(tensor) for name, tensor in wards.items()}
                 self._under_way = begin_exchange(comm, own[comm.rank], own[ward])
-        shapes = {name: list(tensor.shape) for name, tensor in state.shared.items()}
-        description = {"values": dict(state.values), "shapes": shapes}
+        kinds = {name: (str(each.dtype)[len("torch.") :], list(each.shape)) for name, each in state.shared.items()}
+        description = {"values": dict(state.values), "kinds": kinds}
         self._generations.append(Generation(state.step, comm.size, comm.rank, own, pieces, description))
         self._saved_in = comm
 
@@ -126,10 +128,14 @@ class Buddies:
             self._saved_in.complete(self._under_way)
             self._under_way = None
 
-    def recover(self, comm: Communicator) -> Checkpoint | None:
+    def recover(self, comm: Communicator, memory: Mapping[str, Tensor]) -> Checkpoint | None:
         """Return the newest backup of which the workers left have all parts; None: there is none. Collective.
 
-        Cost: broadcasts of a whole state, two from each worker's part of it.
+        Args:
+            memory: name → a tensor for what all share, which is overwritten if its shape and type fit. New memory is
+                slow at first, and a worker has none to spare for a whole state.
+
+        Cost: broadcasts of a whole state, in parts. Those of what all share arrive in their place, without a copy.
         """
         found = self._agree(comm)
         if found is None:
@@ -137,13 +143,12 @@ class Buddies:
         step, slots, holders = found
         own = self._kept(step, slots)
         description = self._description(comm, own, holders[min(holders)])
-        pieces: list[dict[str, Tensor]] = []
+        shared = {name: _place(memory.get(name), *kind) for name, kind in description["kinds"].items()}
         parts: dict[int, dict[str, Tensor]] = {}
         for slot, holder in sorted(holders.items()):
             holds = own if own and holder == comm.rank else None
-            pieces.append(broadcast_pack(comm, holds.pieces[slot] if holds else None, holder))
+            broadcast_into(comm, piece(shared, slot, slots), holds.pieces[slot] if holds else None, holder)
             parts[slot] = broadcast_pack(comm, holds.own[slot] if holds else None, holder)
-        shared = joined(pieces, description["shapes"])
         return Checkpoint(IN_MEMORY, step, slots, shared, parts, description["values"])
 
     def recover_own(self, comm: Communicator) -> TrainingState | None:
@@ -200,6 +205,14 @@ class Buddies:
                 del newest.own[(newest.slot - 1) % newest.slots]
             self._given_up.append(self._under_way)
             self._under_way = None
+
+
+def _place(memory: Tensor | None, kind: str, shape: Sequence[int]) -> Tensor:
+    """Return `memory`, or a new tensor if there is none, or one of another type or shape."""
+    wanted = (getattr(torch, kind), torch.Size(shape))
+    if memory is not None and memory.is_contiguous() and (memory.dtype, memory.shape) == wanted:
+        return memory
+    return torch.empty(shape, dtype=wanted[0])
 
 
 def _summary(generation: Generation) -> tuple[int, int, list[int]]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import numpy as np
+import torch
 from safetensors.torch import load as tensors_from_bytes
 from safetensors.torch import save as tensors_to_bytes
 from torch import Tensor
@@ -59,6 +60,25 @@ def broadcast_pack(comm: Communicator, tensors: Mapping[str, Tensor] | None, sou
     """
     pack = _packed(tensors) if tensors is not None else None
     return tensors_from_bytes(broadcast_bytes(comm.mpi, pack, source))
+
+
+def broadcast_into(
+    comm: Communicator, places: Mapping[str, Tensor], tensors: Mapping[str, Tensor] | None, source: int
+) -> None:
+    """Have the tensors of `source` on all workers, in memory that is already there. Collective.
+
+    Args:
+        places: flat and contiguous, of the tensors' names, lengths and types.
+        tensors: on `source`; None elsewhere.
+
+    Cost: one broadcast for each tensor, of its bytes, and on `source` a copy.
+    """
+    for name, place in sorted(places.items()):
+        if tensors is not None:
+            place.copy_(tensors[name])
+        on_host = place.cpu()  # itself, unless it is on a card
+        comm.mpi.Bcast(on_host.view(torch.uint8).numpy(), source)
+        place.copy_(on_host)
 
 
 def _packed(tensors: Mapping[str, Tensor]) -> Buffer:

@@ -165,9 +165,9 @@ class OuterStepProtection(MembershipProtection):
             if furthest == NOT_STARTED:
                 raise NoWorkerLeft("every worker has died, and with them what the spares would need to know")
             places = {tuple(each) for each in everyones.tolist()}
-            if len(places) > 1:
+            if behind := np.flatnonzero(everyones[:, 0] < furthest).tolist():
                 source = everyones.tolist().index([furthest, moved])
-                state = send_state(comm.mpi, worker.shared(), source)
+                state = send_state(comm.mpi, worker.shared(), source, behind)
                 if is_new or worker.outer_steps < furthest:
                     worker.adopt(state, is_new=is_new)
                 if is_new:

@@ -8,17 +8,20 @@ one ahead. So no step is lost and none is done twice. A spare that takes a slot 
     lost     what was the dead worker's alone: its random numbers, its part of the last losses, its statistics (as
              BatchNorm's: a spare begins with those of the rank that sends it the state)
 
-Cost: nothing while no rank dies; after a death one all-gather of 8 bytes, and a broadcast of the state if it is needed.
+Cost: nothing while no rank dies; after a death one all-gather of 8 bytes, and the state to each rank that needs it.
 """
 
 from __future__ import annotations
 
 import json
+from collections.abc import Collection
 from dataclasses import replace
 
 import numpy as np
+import torch
 from mpi4py import MPI
 
+from farandole.collectives.tree import broadcast
 from farandole.recovery import data_parallel
 from farandole.recovery.data_parallel import DataParallel
 from farandole.recovery.membership import Membership, NoWorkerLeft
@@ -28,7 +31,7 @@ from farandole.recovery.state import TrainingState
 from farandole.recovery.training_record import TrainingRecord
 from farandole.runtime import devices
 from farandole.runtime.buffers import buffers_as_bytes
-from farandole.runtime.communicator import broadcast_text
+from farandole.runtime.communicator import Buffer, as_buffer
 from farandole.runtime.record import Summary
 
 
@@ -73,10 +76,10 @@ class MembershipProtection:
             newest, concluded = divmod(furthest, 2)
             if newest == NOT_STARTED:
                 raise NoWorkerLeft("every worker has died, and with them what the spares would need to know")
-            if (everyones != furthest).any():
+            if behind := np.flatnonzero(everyones != furthest).tolist():
                 ours = replica.state(newest)
                 ours = replace(ours, shared=ours.shared | buffers_as_bytes(replica.model))
-                state = send_state(comm.mpi, ours, int(everyones.argmax()))
+                state = send_state(comm.mpi, ours, int(everyones.argmax()), behind)
                 if own[0] != furthest:
                     replica.adopt(state)
                     rate.concluded_at = newest if concluded else NOT_STARTED
@@ -87,19 +90,38 @@ class MembershipProtection:
         return newest
 
 
-def send_state(mpi: MPI.Intracomm, state: TrainingState, source: int) -> TrainingState:
-    """Return the state of rank `source` on all ranks, without what is each rank's own. Collective.
+def send_state(mpi: MPI.Intracomm, state: TrainingState, source: int, behind: Collection[int]) -> TrainingState:
+    """Send the state of rank `source` to the ranks `behind`, down a tree; the others have no part in it.
 
     Args:
-        state: this rank's own, with tensors of the same names and shapes, which are not changed.
+        state: this rank's own, with tensors of the same names and shapes. It is not changed: if another rank dies
+            meanwhile, it must still be what it was.
 
-    Cost: one broadcast of all its bytes.
+    Returns:
+        On the ranks behind the state that has arrived, without what is each rank's own; on all others `state`.
+
+    Cost: all bytes once to each rank behind, in memory that is new there.
     """
-    values = json.loads(broadcast_text(mpi, json.dumps({"step": state.step} | state.values), source))
+    tree = [source, *behind]
+    if mpi.rank not in tree:
+        return state
+
+    def passed_on(buffer: Buffer) -> Buffer:
+        for message in broadcast(tree.index(mpi.rank), len(tree)):
+            if message.source is not None:
+                mpi.Recv(buffer, tree[message.source])
+            if message.to is not None:
+                mpi.Send(buffer, tree[message.to])
+        return buffer
+
+    text = as_buffer(json.dumps({"step": state.step} | state.values))
+    length = passed_on(np.array([text.size]))
+    values = json.loads(passed_on(text if mpi.rank == source else np.empty(int(length[0]), dtype=np.uint8)).tobytes())
     shared = {}
-    for name in sorted(state.shared):
-        shared[name] = state.shared[name].detach().cpu().clone()
-        mpi.Bcast(shared[name].numpy(), source)
+    for name, tensor in sorted(state.shared.items()):
+        on_host = tensor.detach().cpu().contiguous()
+        shared[name] = on_host if mpi.rank == source else torch.empty_like(on_host)
+        passed_on(shared[name].numpy())
     return TrainingState(values.pop("step"), shared, {}, values)
 
 

