@@ -27,12 +27,13 @@ import zlib
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from mmap import ACCESS_READ, mmap
 from pathlib import Path
 from typing import Any
 
 import torch
 from safetensors import SafetensorError
-from safetensors.torch import load as tensors_from_bytes
+from safetensors.torch import load_file as tensors_of_file
 from torch import Tensor
 
 from farandole.collectives.steps import chunk_slice
@@ -198,10 +199,12 @@ def newest(folder: Path) -> tuple[Checkpoint | None, list[str]]:
 
 
 def _read_part(slot_folder: Path, writer: int) -> tuple[dict[str, Any], dict[str, Tensor]]:
+    """Return the description, and the tensors in the memory of the file, which nobody writes to: it may be replaced."""
     stem = f"rank-{writer}"
+    path = slot_folder / f"{stem}.safetensors"
     try:
         text = (slot_folder / f"{stem}.json").read_bytes()
-        data = (slot_folder / f"{stem}.safetensors").read_bytes()
+        crc32 = _crc32(path)
     except FileNotFoundError as error:
         raise Damaged(f"{Path(error.filename).name} is missing") from error
     except OSError as error:
@@ -224,12 +227,21 @@ def _read_part(slot_folder: Path, writer: int) -> tuple[dict[str, Any], dict[str
         raise Damaged(f"{stem}.json is of step {described['step']}, of {described['ranks']} ranks")
     if described["writer"] != writer:
         raise Damaged(f"{stem}.json is writer {described['writer']}'s")
-    if zlib.crc32(data) != described["tensors_crc32"]:
+    if crc32 != described["tensors_crc32"]:
         raise Damaged(f"{stem}.safetensors is not what {stem}.json promises (its checksum differs)")
     try:
-        return described, tensors_from_bytes(data)
+        return described, tensors_of_file(path)
     except SafetensorError as error:  # right to the byte, but written by something else
         raise Damaged(f"{stem}.safetensors holds no tensors ({error})") from error
+
+
+def _crc32(path: Path) -> int:
+    """Return the checksum of a file, without a copy of it."""
+    with path.open("rb") as file:
+        if not os.fstat(file.fileno()).st_size:  # no memory can be mapped to it
+            return zlib.crc32(b"")
+        with mmap(file.fileno(), 0, access=ACCESS_READ) as data:
+            return zlib.crc32(data)
 
 
 def _digest(described: Mapping[str, Any]) -> str:

@@ -10,10 +10,9 @@ from __future__ import annotations
 import os
 import socket
 import sys
-from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
-from socketserver import BaseRequestHandler
+from socketserver import TCPServer
 from typing import NoReturn
 
 from farandole.errors import UsageError
@@ -49,12 +48,14 @@ def serve() -> int:
     """Run `vizviewer` with the arguments of this program."""
     from viztracer import viewer
 
-    class LocalServer(viewer.VizViewerTCPServer):
-        def __init__(self, address: tuple[str, int], handler: Callable[..., BaseRequestHandler]) -> None:
-            super().__init__(("127.0.0.1", address[1]), handler)
+    bind = viewer.VizViewerTCPServer.server_bind
 
-    viewer.VizViewerTCPServer = LocalServer  # type: ignore[misc]
-    return viewer.main()
+    def bind_here(server: TCPServer) -> None:
+        server.server_address = ("127.0.0.1", server.server_address[1])
+        bind(server)
+
+    viewer.VizViewerTCPServer.server_bind = bind_here
+    return int(viewer.viewer_main())
 
 
 if __name__ == "__main__":
