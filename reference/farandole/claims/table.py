@@ -7,6 +7,7 @@ from difflib import get_close_matches
 
 from farandole.claims import (
     asynchronous,
+    bucket_curve,
     bucket_size,
     checkpoints,
     collectives,
@@ -35,7 +36,7 @@ from farandole.errors import UsageError
 
 THEMES = {
     "Collectives": collectives.CLAIMS,
-    "Data parallel": (*scaling.CLAIMS, *bucket_size.CLAIMS, *large_batch.CLAIMS),
+    "Data parallel": (*scaling.CLAIMS, *bucket_size.CLAIMS, *bucket_curve.CLAIMS, *large_batch.CLAIMS),
     "Pipelines": (*pipelines.CLAIMS, *shorter_bubbles.CLAIMS),
     "Large models": (*large_models.CLAIMS, *divided_transformers.CLAIMS),
     "Compression": (*compression.CLAIMS, *compressed_trainings.CLAIMS),

@@ -23,6 +23,8 @@ PIECES = 8  # layers of the model that pipelines divide
 SAMPLE_S = 60e-3 / 12
 ROWS = 1536
 NARROW, WIDE = 40, 80
+DEEP_LAYERS, DEEP_NARROW, DEEP_WIDE = 16, 62, 124  # a wide layer has 62.0 kB
+DEEP_SAMPLE_S = 192e-3 / 12
 
 
 def nbytes(width: int, layers: int = LAYERS) -> int:
@@ -43,6 +45,16 @@ def wide() -> Task:
 def pieces() -> Task:
     """Return a task of eight layers that do not sleep, since a pipeline's passes have a pace already."""
     return _task(NARROW, PIECES, 0.0)
+
+
+def deep_narrow() -> Task:
+    """Return a task of 16 layers, of 250 kB of parameters."""
+    return _task(DEEP_NARROW, DEEP_LAYERS, DEEP_SAMPLE_S)
+
+
+def deep_wide() -> Task:
+    """Return a task of 16 layers, of 992 kB of parameters."""
+    return _task(DEEP_WIDE, DEEP_LAYERS, DEEP_SAMPLE_S)
 
 
 def _task(width: int, layers: int, sample_s: float) -> Task:
