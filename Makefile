@@ -23,11 +23,11 @@ READY := .venv/.ready
 tour: $(READY)
 	$(BIN)/farandole tour
 
-# Three tests at a time, and types, documentation, Slurm's jobs and hosts of our own beside them: most of a test is several processes that
-# start, or wait for each other, and whoever waits leaves the core to others. Then those that are to be alone.
-# Thousands of processes start: each would compile all modules anew where no bytecode may be written, and have threads
-# for linear algebra that wait at full speed. A rank that waits beside other tests looks for messages every 0.3 ms, not
-# all the time: that leaves its core to the others, and short messages take longer. (Every 0.1 ms: 7 % more processor time.)
+# Three tests at a time, with lint, documentation, Slurm's jobs and hosts of our own beside them: most of a test is several
+# processes that start or wait for each other, and a waiting process leaves its core to others. Then the tests that run alone.
+# The tests start thousands of processes. Without bytecode each would recompile every module, and threads for linear algebra
+# would wait at full speed. A rank that waits beside other tests looks for messages every 0.3 ms, not all the time: that
+# leaves its core to others, but short messages take longer. (Every 0.1 ms takes 7 % more processor time.)
 test check unit: export PYTHONDONTWRITEBYTECODE =
 test check unit: export OPENBLAS_NUM_THREADS = 1
 test check unit: export OMP_NUM_THREADS = 1
@@ -36,7 +36,7 @@ test: $(READY)
 	$(MAKE) --jobs=4 --keep-going lint docs-seen tests-beside tests-one-by-one
 	$(BIN)/pytest $(addprefix tests/,$(WITH_ALONE)) -m alone
 
-# The longest first, so that no worker begins one when the others are done.
+# The longest first, so that no worker begins a long test when the others are done.
 tests-beside tests-one-by-one: export OMPI_MCA_mpi_yield_when_idle = 1
 tests-beside tests-one-by-one: export OMPI_MCA_threads_pthreads_yield_strategy = nanosleep
 tests-beside tests-one-by-one: export OMPI_MCA_threads_pthreads_nanosleep_time = 300000
@@ -48,8 +48,8 @@ tests-beside:
 tests-one-by-one:
 	$(BIN)/pytest tests/slurm tests/parallel/test_hosts.py -m "one_by_one and not alone"
 
-# The tests that grow with patience, at full length: many seeds, many kills, new examples, every batch script. Then
-# those of which make test runs some cases only, with all: every number of ranks, every model, every method.
+# The tests with an adjustable length, at full length: many seeds, many kills, new examples, every batch script. Then
+# all cases of the tests of which make test runs some: every number of ranks, every model, every method.
 LENGTHENED := unit pages slurm/test_scripts.py labs/test_known_answers.py \
 	$(addprefix parallel/test_,$(addsuffix .py,restart chaos server_deaths pipeline_recovery spawn elastic_horovod \
 	bench_recovery same_parameters))
@@ -65,7 +65,7 @@ check: $(READY)
 unit: $(READY)
 	$(BIN)/pytest tests/unit --numprocesses 2 --dist worksteal
 
-# Spelling, and words that our texts do without (tools/habits.txt), with what to write instead.
+# Spelling, and words that our texts avoid (tools/habits.txt), with replacements.
 TEXTS := *.md docs/*.md examples labs notebooks reference slurm tools
 
 lint: $(READY)
