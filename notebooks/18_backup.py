@@ -626,7 +626,7 @@ print(f"at one failure an hour, once in {1 / chance / 8766:,.0f} years")
 
 # %% [markdown]
 # Do not rely on it. It only says that *independent* failures are no danger. The other failures have a common cause: a
-# machine, a rack, a switch, the same bug in the same step. Against those help a buddy further away, and the disk.
+# machine, a rack, a switch, the same bug in the same step. A buddy further away and the disk help against those.
 #
 # ## 7 Where no two know the same
 #
@@ -671,10 +671,10 @@ my_three.compare("no")
 
 # %% [markdown]
 # (a) All its state: its parameters and Adam's two means of each, 12 bytes per parameter; no other rank has them. The
-#     spare received it from the fourth stage, which was the buddy. (b) They are discarded. All stages go back to step
-#     20, and between two steps *nothing* is under way, because 1F1B drains the pipeline before each update. That is
-#     why the copies of different stages fit together. PipeDream never drains, so the scenario refuses it. (c) No. In
-#     section 4 a part of the *work* was missing, which others could do; here it is a part of the *model*.
+# spare received it from the fourth stage, which was the buddy. (b) They are discarded. All stages go back to step
+# 20, and between two steps *nothing* is under way, because 1F1B drains the pipeline before each update. That is
+# why the copies of different stages fit together. PipeDream never drains, so the scenario refuses it. (c) No. In
+# section 4 a part of the *work* was missing, which others could do; here it is a part of the *model*.
 #
 # ## 8 A copy at every step
 #
@@ -714,10 +714,10 @@ my_more.compare(more, within=0.05)
 
 # %% [markdown]
 # (a) It sends the request again, to the other server. It cannot know whether its gradient has arrived, and need not.
-#     (b) Count the gradient twice. So every request has a number, and a server keeps its answer until the worker has
-#     it (`parameter_server/sessions.py`): a repeated request is answered again, but not executed again. (c) Twice as
-#     much: to each worker its parameters, as before, and to the other server every gradient. The workers send and
-#     receive the same as before.
+# (b) Count the gradient twice. So every request has a number, and a server keeps its answer until the worker has
+# it (`parameter_server/sessions.py`): a repeated request is answered again, but not executed again. (c) Twice as
+# much: to each worker its parameters, as before, and to the other server every gradient. The workers send and
+# receive the same as before.
 #
 # The manager can be replaced, too: with `fail="rank=0,step=30"` a server takes over its role and continues the
 # record.

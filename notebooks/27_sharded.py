@@ -261,7 +261,7 @@ my_units.compare((two - one) / max(sizes_here.values()))
 #
 # ## 5 What else FSDP does
 #
-# It gathers numbers in **bfloat16**, two bytes instead of four; each rank keeps its own part in float32, and updates
+# FSDP gathers numbers in **bfloat16**, two bytes instead of four; each rank keeps its own part in float32, and updates
 # that. **Hybrid sharding** (混合分片) divides the model only over the ranks of a node, and each node has a copy: only
 # an all-reduce of each rank's part crosses the network between nodes. And the optimizer's state, which only the
 # update needs, can be stored in a file (**offload**).
