@@ -40,7 +40,13 @@ class LooksAtAll:
         return min(self.clocks.values(), default=None)
 
 
-class PlainBSP(BSP):
+class LooksAtAllAfterEachPush(Policy):
+    def completed(self, push: Push) -> None:
+        self.clocks[push.worker] = push.clock + 1
+        self.slowest = min(self.clocks.values())
+
+
+class PlainBSP(LooksAtAllAfterEachPush, BSP):
     def _complete(self) -> list[Action]:
         if not self._arrived or self.clocks.keys() - self._arrived.keys():
             return []
@@ -49,13 +55,17 @@ class PlainBSP(BSP):
         return [Apply(parts)]
 
 
-class HoldsInAList(SSP):
+class HoldsInAList(LooksAtAllAfterEachPush, SSP):
     def __init__(self, workers: Iterable[int], staleness: int = 4) -> None:
         super().__init__(workers, staleness)
         self.held: list[Push] = []
 
+    def started(self, worker: int, now: float) -> list[Action]:
+        self._begun[worker] = self.clocks[worker] + 1
+        return self._visible()
+
     def push(self, push: Push, now: float) -> list[Action]:
-        self.clocks[push.worker] = push.clock + 1
+        self.completed(push)
         self.held.append(push)
         return self._visible()
 
@@ -70,13 +80,13 @@ class PlainDSSP(DSSP, HoldsInAList):
     pass
 
 
-class PlainPartial(Partial):
+class PlainPartial(LooksAtAllAfterEachPush, Partial):
     def _is_over(self) -> bool:
         all_past = all(clock > self.step for clock in self.clocks.values())
         return all_past or len(self._arrived.get(self.step, ())) >= self.enough
 
 
-class PlainHistory(History):
+class PlainHistory(LooksAtAllAfterEachPush, History):
     def leave(self, worker: int) -> list[Action]:
         late = self.clocks.get(worker, self.step + 1) <= self.step
         Policy.leave(self, worker)
@@ -162,6 +172,7 @@ def test_nobody_who_waits_may_go_on_before_the_gate_moves(
             computing[worker] = policy.next_clock(worker)
             policy.started(worker, now)
             assert policy.gate == gate
+        assert policy.slowest == min(policy.clocks.values(), default=0)
         if policy.gate == gate:
             assert not [each for each in waiting & policy.clocks.keys() if policy.may_start(each)]
 
@@ -171,8 +182,10 @@ def test_the_slowest_is_the_first_of_the_lowest(steps: list[tuple[int, int]]) ->
     clocks = dict.fromkeys(range(10), 0)
     quick, plain = Slowest(clocks), LooksAtAll(clocks)
     for worker, further in steps:
+        before, was_witness = plain.clock(), worker == quick.witness
         if further == 0:
             clocks.pop(worker, None)
         elif worker in clocks:
             clocks[worker] += further
+        assert was_witness or plain.clock() == before, "only the witness can change the smallest"
         assert (quick.worker(), quick.clock()) == (plain.worker(), plain.clock())

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from dataclasses import replace
+from types import FrameType
 
 import numpy as np
 import pytest
@@ -160,14 +162,43 @@ def test_the_earliest_computations_are_found_an_eighth_at_a_time(monkeypatch: py
 
     find = worker_events.WorkerEvents._find_earliest
     monkeypatch.setattr(worker_events.WorkerEvents, "_find_earliest", counted)
-    workers, steps = 2 * worker_events.FEW, 5
+    workers, steps = 4 * worker_events.FEW, 5
     link = Link(1e-4, 1e-9)
-    Simulation(BSP(range(workers)), Setting(workers, steps, nbytes=1e5, link=link, servers=workers)).run()
-    assert 0 < searches <= steps * (worker_events.PART + 1)
+    for straggler in (Constant(), parse("lognormal:0.5")):
+        setting = Setting(workers, steps, 0.1, straggler, 1e5, link, servers=workers)
+        Simulation(BSP(range(workers)), setting).run()
+    assert 0 < searches <= 2 * steps * (worker_events.PART + 1)
+
+
+# Calls of Python functions for each gradient, which take most of the time of a simulation. What was counted, plus 1.
+MOST_CALLS = {
+    "bsp": 17.2, "ssp": 19.5, "asynchronous": 15.5, "half": 20.3, "partial": 19.7, "dssp": 24.1, "history": 23.3,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", EVERY)
+def test_a_gradient_is_few_calls(name: str) -> None:
+    calls = 0
+
+    def count(frame: FrameType, event: str, argument: object) -> None:
+        nonlocal calls
+        calls += event == "call"
+
+    workers = 2 * worker_events.FEW
+    link = Link(1e-5, 8e-11)
+    setting = Setting(workers, 10, 0.1, parse("lognormal:0.5"), 1e6, link, servers=workers // 4, duplex=True)
+    simulation = Simulation(EVERY[name](range(workers)), setting)
+    before = sys.getprofile()
+    sys.setprofile(count)
+    try:
+        outcome = simulation.run()
+    finally:
+        sys.setprofile(before)
+    assert calls / outcome.computed < MOST_CALLS[name]
 
 
 def test_it_says_how_far_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(late_gradients, "ROWS_OF_NOISE", 10)
+    monkeypatch.setattr(late_gradients, "BATCH", 10)
     told: list[int] = []
     outcome = simulated(Asynchronous, Setting(4, 25, progress=told.append))
     assert told == [10] * 9, "the last ones are known when it ends"
@@ -217,7 +248,7 @@ def test_it_is_the_ledgers_simulation_to_the_last_digit(
     with pytest.MonkeyPatch.context() as patch:
         if many:  # as with thousands of workers: computations in two parts, x computed in several batches
             patch.setattr(worker_events, "FEW", 0)
-            patch.setattr(late_gradients, "ROWS_OF_NOISE", 7)
+            patch.setattr(late_gradients, "BATCH", 7)
         assert simulated(EVERY[name], setting) == expected
 
 

@@ -1,6 +1,6 @@
 """Learning with late gradients, computed afterwards: which gradients move x, and when, does not depend on x.
 
-The simulator notes which gradient is begun after how many moves, and which gradients a move applies, with what weights:
+The simulator says which gradient is begun after how many moves, and which gradients a move applies, with what weights:
 
     g = h·x_k + σZ, begun after move k            x_{m+1} = x_m − lr·Σ weight·g
 
@@ -8,18 +8,43 @@ Every few thousand gradients x is computed in numpy for all moves since: for as 
 that were begun before the first of them. With n asynchronous workers these are about n. Additions are made in the order
 of the moves and of their parts, so the result is that of one move after the other, to the last digit.
 
-Cost: a few numbers for each gradient. Memory: 32 bytes for each gradient that may still be applied, and the notes.
+A gradient has a slot for its values. Once it will not be applied again, both are used for another gradient: to make an
+object takes longer than to fill one.
+
+Cost: a few numbers for each gradient. Memory: 32 bytes and an object for each gradient that may still be applied, or
+that has been begun since x was computed, and the notes.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
+from dataclasses import dataclass
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 
-from farandole.cost.quadratic import CURVATURES, ROWS_OF_NOISE, Quadratic
+from farandole.cost.quadratic import CURVATURES, Quadratic
 from farandole.cost.setting import Outcome, Setting, Vector
+from farandole.parameter_server.core.policies import Action, Apply, Drop, Push
+
+BATCH = 1 << 12  # gradients that are begun from one computation of x to the next; the notes of more leave the caches
+
+
+@dataclass(slots=True, eq=False)
+class Gradient(Push):
+    """A push, and what the simulator knows of it.
+
+    Attributes:
+        slot: where `LateGradients` has its values.
+        read_at: updates by others that the parameters contained at which it was computed.
+        counted: whether it has moved the parameters and is kept, since the policy will use it again.
+    """
+
+    slot: int
+    read_at: int = 0
+    counted: bool = False
 
 
 class LateGradients(Quadratic):
@@ -29,55 +54,97 @@ class LateGradients(Quadratic):
         super().__init__(setting, outcome)
         self._values = np.empty((0, len(CURVATURES)))  # per slot
         self._read_after = np.empty(0, dtype=np.intp)  # moves of this batch before the gradient was begun
-        self._free: list[int] = []  # slots
-        self._begun: list[int] = []  # slots in the order in which they were begun, since x was computed
-        self._moves_before: list[int] = []  # … and how many moves had been made since
+        self._free: list[Gradient] = []
+        self._moves = self._known = 0  # so far; and up to which x is computed
+        self._moves_of = [0] * setting.workers  # that contained a new gradient of this worker
+        # Notes since x was computed:
+        self._begun: list[int] = []  # slots in the order in which they were begun
+        self._begun_after: list[int] = []  # … and how many moves there had been
+        self._leads: list[int] = []  # … and the lead of the worker
         self._slots: list[int] = []  # of the gradients that the moves apply, and their weights
         self._weights: list[float] = []
-        self._starts: list[int] = []  # where each move's begin
         self._times: list[float] = []  # of the moves
-        self._done: list[int] = []  # slots that are free afterwards
+        self._parts: list[tuple[int, int]] = []  # the moves that do not apply just one gradient, and how many they do
+        self._ages: list[int] = []  # how stale the gradients are that are applied for the first time
+        self._done: list[Gradient] = []  # that will not be applied again
 
-    def begin(self) -> int:
-        """Return the slot of a gradient that is computed at x as it is now."""
-        if len(self._begun) == ROWS_OF_NOISE:
+    def begin(self, worker: int, clock: int, lead: int) -> Gradient:
+        """Return a gradient that is computed at x as it is now."""
+        if len(self._begun) == BATCH:
             if self._setting.progress:
-                self._setting.progress(ROWS_OF_NOISE)
+                self._setting.progress(BATCH)
             self.catch_up()
         if not self._free:
             self._more_slots()
-        slot = self._free.pop()
-        self._begun.append(slot)
-        self._moves_before.append(len(self._times))
-        return slot
+        gradient, moves = self._free.pop(), self._moves
+        gradient.worker = worker
+        gradient.clock = clock
+        gradient.read_at = moves - self._moves_of[worker]
+        self._begun.append(gradient.slot)
+        self._begun_after.append(moves)
+        self._leads.append(lead)
+        return gradient
 
-    def apply_one(self, slot: int, weight: float, now: float) -> None:
-        """Move x by a gradient, and forget that."""
-        self._starts.append(len(self._slots))
-        self._slots.append(slot)
-        self._weights.append(weight)
+    def carry_out(self, actions: Sequence[Action], now: float) -> None:
+        """Move x, and forget gradients, as a policy says."""
+        for action in actions:
+            if isinstance(action, Drop):
+                self._drop(action.push)
+            elif len(action.parts) > 1 or action.keep:
+                self._apply(action, now)
+            else:  # as there, but most moves of most policies are of one gradient
+                parts: Any = action.parts
+                [(gradient, weight)] = parts
+                moves, own, worker = self._moves, self._moves_of, gradient.worker
+                if gradient.counted:
+                    gradient.counted = False
+                else:
+                    self._ages.append(moves - own[worker] - gradient.read_at)
+                    own[worker] += 1
+                self._moves = moves + 1
+                self._times.append(now)
+                self._slots.append(gradient.slot)
+                self._weights.append(weight)
+                self._done.append(gradient)
+
+    def _apply(self, update: Apply, now: float) -> None:
+        """Move x once, and forget those of its gradients that are not kept."""
+        parts: Any = update.parts  # of `Gradient`s, since a policy returns the pushes that it was given
+        keep: Any = update.keep
+        moves, own = self._moves, self._moves_of
+        self._moves = moves + 1
+        self._parts.append((len(self._times), len(parts)))
         self._times.append(now)
-        self._done.append(slot)
-
-    def apply(self, slots: Sequence[int], weights: Sequence[float], now: float) -> None:
-        """Move x once, by all these gradients."""
-        self._starts.append(len(self._slots))
-        self._slots += slots
+        gradients, weights = zip(*parts, strict=True)
+        self._slots += [gradient.slot for gradient in gradients]
         self._weights += weights
-        self._times.append(now)
+        self._ages += [moves - own[each.worker] - each.read_at for each in gradients if not each.counted]
+        for gradient in gradients:
+            if gradient.counted:
+                gradient.counted = False
+            else:
+                own[gradient.worker] += 1
+        for gradient in keep:
+            gradient.counted = True
+        self._done += [gradient for gradient in gradients if not gradient.counted]
 
-    def release(self, slots: Sequence[int]) -> None:
-        """Forget gradients that will not be applied again."""
-        self._done += slots
+    def _drop(self, gradient: Any) -> None:
+        """Forget a gradient that will not be applied again."""
+        self._outcome.dropped += not gradient.counted
+        gradient.counted = False
+        self._done.append(gradient)
 
     def catch_up(self) -> None:
         """Compute x after all moves so far, and the gradients that have been begun."""
-        begun, before = np.array(self._begun, dtype=np.intp), np.array(self._moves_before, dtype=np.intp)
+        begun, before = np.array(self._begun, dtype=np.intp), np.array(self._begun_after, dtype=np.intp) - self._known
         noise = self._rng.normal(scale=self._setting.noise, size=(len(begun), len(CURVATURES)))
         self._read_after[begun] = before
         slots, weights = np.array(self._slots, dtype=np.intp), np.array(self._weights)
-        starts = np.array([*self._starts, len(slots)], dtype=np.intp)
         moves = len(self._times)
+        parts = np.ones(moves, dtype=np.intp)
+        for move, number in self._parts:
+            parts[move] = number
+        starts = np.concatenate([[0], np.cumsum(parts)])
         latest = np.maximum.reduceat(self._read_after[slots], starts[:-1]) if moves else np.empty(0, dtype=np.intp)
         latest = np.maximum.accumulate(latest)  # a move needs x after so many of the moves before it
         move = known = 0
@@ -96,36 +163,63 @@ class LateGradients(Quadratic):
                 edges = (starts[move : end + 1] - starts[move]).tolist()
                 totals = np.array([np.add.reduce(totals[a:b], axis=0) for a, b in pairwise(edges)])  # row by row
             path = np.subtract.accumulate(np.concatenate([path[-1:], self._setting.lr * totals]))
-            self._look(path[1:], np.diff(starts[move : end + 1]).tolist(), self._times[move:end])
+            if self._outcome.to_loss_s is None:
+                self._look(path[1:], starts[move : end + 1], move)
         self.x = path[-1].copy()
         self._read_after[begun] = 0
+        self._finish_batch()
+
+    def _finish_batch(self) -> None:
+        """Count what has been noted, and forget it."""
+        outcome = self._outcome
+        _count(outcome.lead, self._leads)
+        _count(outcome.staleness, self._ages)
+        outcome.gradients += len(self._ages)
+        if self._times:
+            outcome.wall_s = self._times[-1]
+        self._known = self._moves
         self._free += self._done
         for notes in (
             self._begun,
-            self._moves_before,
+            self._begun_after,
+            self._leads,
             self._slots,
             self._weights,
-            self._starts,
             self._times,
+            self._parts,
+            self._ages,
             self._done,
         ):
             notes.clear()
 
-    def _look(self, path: Vector, parts: Sequence[int], times: Sequence[float]) -> None:
-        """Look ten times a step whether the goal is reached, as `Quadratic.move` does."""
-        if self._outcome.to_loss_s is not None:
-            return
-        for x, gradients, now in zip(path, parts, times, strict=True):
-            self._unseen += gradients
-            if self._unseen * 10 >= self._setting.workers:
-                self._unseen = 0
-                if self.loss_at(x) <= self._goal:
-                    self._outcome.to_loss_s = now
-                    return
+    def _look(self, path: Vector, starts: Vector, first: int) -> None:
+        """Look ten times a step whether the goal is reached, as `Quadratic.move` does.
+
+        Args:
+            path: x after each of some moves.
+            starts: gradients before each of these moves, and after the last.
+            first: the number of the first of them.
+        """
+        enough = -(-self._setting.workers // 10)  # gradients from one look to the next
+        seen = starts[0] - self._unseen
+        while (move := int(np.searchsorted(starts, seen + enough)) - 1) < len(path):
+            seen = starts[move + 1]
+            if self.loss_at(path[move]) <= self._goal:
+                self._outcome.to_loss_s = self._times[first + move]
+                return
+        self._unseen = int(starts[-1] - seen)
 
     def _more_slots(self) -> None:
         had = len(self._values)
-        more = max(ROWS_OF_NOISE, had)
+        more = max(BATCH, had)
         self._values = np.concatenate([self._values, np.empty((more, len(CURVATURES)))])
         self._read_after = np.concatenate([self._read_after, np.zeros(more, dtype=np.intp)])
-        self._free = list(range(had + more - 1, had - 1, -1))
+        share = 1 / self._setting.workers  # of the whole batch
+        self._free = [Gradient(-1, -1, share, slot) for slot in range(had + more - 1, had - 1, -1)]
+
+
+def _count(histogram: Counter[int], values: Sequence[int]) -> None:
+    """Add these values, none of which is negative, to a histogram."""
+    times = np.bincount(np.array(values, dtype=np.intp))
+    seen = np.flatnonzero(times)
+    histogram.update(dict(zip(seen.tolist(), times[seen].tolist(), strict=True)))

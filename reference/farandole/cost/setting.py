@@ -110,20 +110,23 @@ class Draws:
     def __init__(self, setting: Setting) -> None:
         self._setting, self._recorded = setting, setting.straggler.recorded
         self._rng = np.random.default_rng([setting.seed, 0])
-        self._rows = setting.steps
-        self._blocks: list[memoryview] = []  # each has `_rows` times of every worker
+        self._rows, self._workers = setting.steps, setting.workers
+        self._blocks: list[memoryview] = []  # each has `_rows` times of every worker, row by row
 
     def __call__(self, worker: int, iteration: int) -> float:
         """Return the seconds of that worker's iteration."""
         if self._recorded:
             own = self._recorded[worker]
             return own[iteration % len(own)] * self._setting.compute_s
-        block, row = divmod(iteration, self._rows)
-        while block >= len(self._blocks):
+        rows = self._rows
+        try:
+            block = self._blocks[iteration // rows]
+        except IndexError:
             times = self.block()
             times *= self._setting.compute_s
-            self._blocks.append(times.data)
-        seconds: float = self._blocks[block][row, worker]
+            self._blocks.append(times.ravel().data)
+            return self(worker, iteration)
+        seconds: float = block[iteration % rows * self._workers + worker]
         return seconds
 
     def block(self) -> Vector:

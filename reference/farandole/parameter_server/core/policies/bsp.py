@@ -23,13 +23,13 @@ class BSP(Policy):
         self._missing = set(self.clocks)
 
     def may_start(self, worker: int) -> bool:
-        return self.lead(worker) == 0
+        return self.clocks[worker] == self.slowest
 
     def push(self, push: Push, now: float) -> list[Action]:
-        self.clocks[push.worker] = push.clock + 1
+        self.completed(push)
         self._arrived[push.worker] = push
         self._missing.discard(push.worker)
-        return self._complete()
+        return [] if self._missing else self._complete()
 
     def leave(self, worker: int) -> list[Action]:
         super().leave(worker)

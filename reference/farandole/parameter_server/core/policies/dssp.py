@@ -46,29 +46,33 @@ class DSSP(SSP):
         self._furthest: int | None = None  # the first worker to reach the largest clock, unless it has left
 
     def may_start(self, worker: int) -> bool:
-        return self.lead(worker) <= self.low or self._extra[worker] > 0
+        return self.clocks[worker] <= self.slowest + self.low or self._extra[worker] > 0
 
     def started(self, worker: int, now: float) -> list[Action]:
-        self._granted[worker], self._within[worker] = now, self.lead(worker) <= self.low
-        self._extra[worker] = max(0, self._extra[worker] - 1)
+        self._granted[worker] = now
+        self._within[worker] = self.lead(worker) <= self.low
+        if self._extra[worker]:
+            self._extra[worker] -= 1
         return super().started(worker, now)
 
     def push(self, push: Push, now: float) -> list[Action]:
         worker = push.worker
         self._duration[worker] = now - self._granted[worker]
-        furthest = self._furthest
-        if furthest is None or furthest not in self.clocks:
-            furthest = max(self.clocks, key=self.clocks.__getitem__)
+        if self._furthest is None:
+            self._furthest = max(self.clocks, key=self.clocks.__getitem__)
         actions = super().push(push, now)
-        self._furthest = worker if self.clocks[worker] > self.clocks[furthest] else furthest
-        passes = self._within[worker] and self.lead(worker) > self.low
-        if passes and worker == self._furthest and not self._extra[worker]:
+        if push.clock >= self.clocks[self._furthest]:
+            self._furthest = worker
+        passes = worker == self._furthest and self._within[worker] and self.lead(worker) > self.low
+        if passes and not self._extra[worker]:
             self._extra[worker] = self._extra_iterations(worker, now)
         return actions
 
     def leave(self, worker: int) -> list[Action]:
         for known in (self._extra, self._within, self._granted, self._duration):
             known.pop(worker, None)
+        if worker == self._furthest:
+            self._furthest = None
         return super().leave(worker)
 
     def _extra_iterations(self, worker: int, now: float) -> int:

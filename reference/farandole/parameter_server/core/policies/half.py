@@ -20,9 +20,10 @@ class Half(SSP):
     def __init__(self, workers: Iterable[int], staleness: int = 4, longest_wait: float = 0.01, seed: int = 0) -> None:
         super().__init__(workers, staleness)
         self.longest_wait = longest_wait
-        self.seed = seed
+        self._seeded = blake2b(b"%d " % seed, digest_size=8)
 
     def pause(self, worker: int, clock: int) -> float:
         # A hash, not a generator: the same at every call, without state for each of 10,000 workers.
-        digest = blake2b(f"{self.seed} {worker} {clock}".encode(), digest_size=8).digest()
-        return self.longest_wait * int.from_bytes(digest) / 2**64
+        hashed = self._seeded.copy()
+        hashed.update(b"%d %d" % (worker, clock))
+        return self.longest_wait * int.from_bytes(hashed.digest()) / 2**64

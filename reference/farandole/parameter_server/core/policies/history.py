@@ -28,13 +28,13 @@ class History(Quorum):
         self._deadline: float | None = None
 
     def push(self, push: Push, now: float) -> list[Action]:
-        self.clocks[push.worker] = push.clock + 1
+        self.completed(push)
         if push.clock >= self.step:
             self._late.discard(push.worker)
         replaced = self._newest.get(push.worker)
         self._newest[push.worker] = push
-        forget: list[Action] = [Drop(replaced)] if replaced else []
-        return forget + self._complete(now)
+        actions = self._complete(now)
+        return [Drop(replaced), *actions] if replaced else actions
 
     def tick(self, now: float) -> list[Action]:
         return self._complete(now)

@@ -24,7 +24,7 @@ class Partial(Quorum):
         self._arrived: dict[int, list[Push]] = defaultdict(list)  # step → its gradients so far
 
     def push(self, push: Push, now: float) -> list[Action]:
-        self.clocks[push.worker] = push.clock + 1
+        self.completed(push)
         if push.clock < self.step:
             return [Drop(push)]
         # Of several servers another may be further on: then this is for a step that has not begun here.
@@ -47,5 +47,5 @@ class Partial(Quorum):
 
     def _is_over(self) -> bool:
         """Whether enough gradients of this step are in, or no worker is left that could push one more."""
-        all_past = not self.clocks or self.slowest > self.step
-        return all_past or len(self._arrived.get(self.step, ())) >= self.enough
+        enough = len(self._arrived.get(self.step, ())) >= self.enough
+        return enough or not self.clocks or self.slowest > self.step

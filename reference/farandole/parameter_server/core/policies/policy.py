@@ -13,7 +13,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from operator import attrgetter
-from typing import NamedTuple
 
 
 @dataclass(slots=True, unsafe_hash=True)
@@ -29,19 +28,22 @@ class Push:
     share: float
 
 
-class Apply(NamedTuple):
+@dataclass(slots=True)
+class Apply:
     """Move the parameters once, by Σ weight · gradient.
 
     Attributes:
         parts: the gradients and their weights, in a fixed order, so that a sum is reproducible.
-        keep: pushes among them whose gradients will be needed again.
+        keep: pushes among them whose gradients will be needed again. The others, as those of a `Drop`, may get other
+            values from then on: the simulator uses the objects again.
     """
 
     parts: tuple[tuple[Push, float], ...]
     keep: tuple[Push, ...] = ()
 
 
-class Drop(NamedTuple):
+@dataclass(slots=True)
+class Drop:
     """Forget this gradient: it will not be needed (again)."""
 
     push: Push
@@ -59,29 +61,39 @@ class Slowest:
 
     Args:
         clocks: worker → its clock; the owner of this mapping raises clocks and removes workers.
+
+    Attributes:
+        witness: a worker that had the smallest clock when this was last asked for. Until the witness's clock rises, or
+            it is removed, the smallest is the same, whatever the others do.
     """
 
     def __init__(self, clocks: Mapping[int, int]) -> None:
         self._clocks = clocks
-        self._clock = 0  # the smallest, if one of the remembered workers still has it
-        self._remembered: list[int] = []  # workers, the lowest number last
+        self._clock: int | None = None
+        self.witness: int | None = None
+        self._others: list[int] = []  # that are remembered, too, the lowest number last
+        self._search()
 
     def worker(self) -> int | None:
         """Return the worker with the smallest clock, of several the lowest number; None: there is no worker."""
-        return None if self.clock() is None else self._remembered[-1]
+        self.clock()
+        return self.witness
 
     def clock(self) -> int | None:
         """Return the smallest clock; None: there is no worker."""
-        remembered, clocks = self._remembered, self._clocks
-        while remembered:
-            if clocks.get(remembered[-1]) == self._clock:
-                return self._clock
-            remembered.pop()
-        if not clocks:
-            return None
-        self._clock = smallest = min(clocks.values())
-        self._remembered = sorted((worker for worker, clock in clocks.items() if clock == smallest), reverse=True)
-        return smallest
+        clocks, others = self._clocks, self._others
+        while self.witness is not None and clocks.get(self.witness) != self._clock:
+            if others:
+                self.witness = others.pop()
+            else:
+                self._search()
+        return self._clock
+
+    def _search(self) -> None:
+        clocks = self._clocks
+        self._clock = min(clocks.values(), default=None)
+        self._others += sorted([worker for worker, clock in clocks.items() if clock == self._clock], reverse=True)
+        self.witness = self._others.pop() if clocks else None
 
 
 class Policy:
@@ -91,6 +103,7 @@ class Policy:
         clocks: worker → completed iterations.
         in_rounds: all workers work on the same step, and the limit of the training is in steps; otherwise each worker
             counts its own iterations, and the limit is in gradients.
+        slowest: the smallest clock of all workers that are there.
     """
 
     in_rounds = False
@@ -98,20 +111,16 @@ class Policy:
     def __init__(self, workers: Iterable[int]) -> None:
         self.clocks = dict.fromkeys(sorted(workers), 0)
         self._slowest = Slowest(self.clocks)
-
-    @property
-    def slowest(self) -> int:
-        """The smallest clock of all workers that are there."""
-        return self._slowest.clock() or 0
+        self.slowest = 0
 
     @property
     def gate(self) -> int:
         """A number; while it stays the same, every waiting worker must continue to wait. A start does not change it."""
-        return self._slowest.clock() or 0
+        return self.slowest
 
     def lead(self, worker: int) -> int:
         """How many iterations `worker` is ahead of the slowest."""
-        return self.clocks[worker] - (self._slowest.clock() or 0)
+        return self.clocks[worker] - self.slowest
 
     def next_clock(self, worker: int) -> int:
         """The number of the iteration that `worker` starts next."""
@@ -130,7 +139,7 @@ class Policy:
         return []
 
     def push(self, push: Push, now: float) -> list[Action]:
-        """A gradient has arrived.
+        """A gradient has arrived: raise the worker's clock (`completed`), and decide which gradients count now.
 
         Args:
             now: seconds on any clock that does not run backwards.
@@ -148,7 +157,14 @@ class Policy:
     def leave(self, worker: int) -> list[Action]:
         """`worker` has finished or died: no other worker waits for it any more."""
         self.clocks.pop(worker, None)
+        self.slowest = self._slowest.clock() or 0
         return []
+
+    def completed(self, push: Push) -> None:
+        """Raise the clock of the push's worker; every policy's `push` calls this first."""
+        self.clocks[push.worker] = push.clock + 1
+        if push.worker == self._slowest.witness:
+            self.slowest = self._slowest.clock() or 0
 
     def pause(self, worker: int, clock: int) -> float:
         """Seconds that `worker` itself waits before it pushes iteration `clock`."""
@@ -158,5 +174,6 @@ class Policy:
 def mean(pushes: Iterable[Push]) -> tuple[tuple[Push, float], ...]:
     """Weights that make the sum of these gradients the mean over all their samples."""
     pushes = sorted(pushes, key=attrgetter("worker"))
-    total = sum([push.share for push in pushes])
-    return tuple([(push, push.share / total if total else 0.0) for push in pushes])
+    shares = [push.share for push in pushes]
+    total = sum(shares) or 1.0  # of gradients of no samples each has the weight 0
+    return tuple(zip(pushes, [share / total for share in shares], strict=True))

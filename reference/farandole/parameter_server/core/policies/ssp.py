@@ -23,6 +23,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable
+from math import inf
 
 from farandole.parameter_server.core.policies.policy import Action, Apply, Policy, Push, Slowest, mean
 
@@ -35,19 +36,20 @@ class SSP(Policy):
         self.staleness = staleness
         self._begun = dict(self.clocks)  # worker → iterations begun
         self._last_to_begin = Slowest(self._begun)
+        self._due_before: float = staleness  # gradients of earlier iterations than this one are visible
         self._held: dict[int, list[tuple[int, Push]]] = defaultdict(list)  # clock → number of arrival, gradient
         self._arrivals = 0
 
     def may_start(self, worker: int) -> bool:
-        return self.lead(worker) <= self.staleness
+        return self.clocks[worker] <= self.slowest + self.staleness
 
     def started(self, worker: int, now: float) -> list[Action]:
         self._begun[worker] = self.clocks[worker] + 1
-        return self._visible() if self._held else []
+        return self._due() if worker == self._last_to_begin.witness else []
 
     def push(self, push: Push, now: float) -> list[Action]:
-        self.clocks[push.worker] = push.clock + 1
-        if self.staleness and self._is_due(push.clock):  # what is due and had arrived before has been applied
+        self.completed(push)
+        if self.staleness and push.clock < self._due_before:  # what is due and had arrived before has been applied
             return [Apply(((push, push.share),))]
         self._held[push.clock].append((self._arrivals, push))
         self._arrivals += 1
@@ -56,20 +58,22 @@ class SSP(Policy):
     def leave(self, worker: int) -> list[Action]:
         super().leave(worker)
         self._begun.pop(worker, None)
+        return self._due()
+
+    def _due(self) -> list[Action]:
+        """What has become visible since other workers have begun, or left."""
+        reached = self._last_to_begin.clock()  # every worker has begun this many
+        self._due_before = inf if reached is None else reached + self.staleness
         return self._visible()
 
     def _visible(self) -> list[Action]:
         """In the order of their arrival; where an iteration's count together, in the order of the workers."""
         if self.staleness == 0:
-            completed = self._slowest.clock()  # by every worker
-            whole = sorted(clock for clock in self._held if completed is None or clock < completed)
+            completed = self.slowest if self.clocks else inf  # by every worker
+            whole = sorted(clock for clock in self._held if clock < completed)
             return [Apply(mean(push for _, push in self._held.pop(clock))) for clock in whole]
-        due = [clock for clock in self._held if self._is_due(clock)]
+        due = [clock for clock in self._held if clock < self._due_before]
         if not due:
             return []
         arrived = sorted(each for clock in due for each in self._held.pop(clock))
         return [Apply(((push, push.share),)) for _, push in arrived]
-
-    def _is_due(self, clock: int) -> bool:
-        reached = self._last_to_begin.clock()  # every worker has begun this many
-        return reached is None or clock - self.staleness < reached
