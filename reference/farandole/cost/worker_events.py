@@ -56,7 +56,7 @@ class WorkerEvents:
         self._later = 0  # computations that are not among the earliest
         self._messages: deque[tuple[float, int, int]] = deque()
         self._added = 0
-        self._computing = array("d", [0.0]) * workers, array("d", [0.0]) * workers  # until when, and for how long
+        self._until, self._takes = [0.0] * workers, [0.0] * workers  # of each worker's last computation
 
     def __bool__(self) -> bool:
         return bool(self._messages or self._earliest or self._later)
@@ -68,9 +68,8 @@ class WorkerEvents:
         read = (free if free > own else own) + self._alpha
         self._free[READS] = free
         self.comm_s += read - now
-        until, takes = self._computing
-        until[worker] = read + pause_s + takes_s
-        takes[worker] = takes_s
+        self._until[worker] = read + pause_s + takes_s
+        self._takes[worker] = takes_s
         self._add(worker, read + takes_s + pause_s)
 
     def ticks(self, time: float) -> None:
@@ -117,7 +116,7 @@ class WorkerEvents:
 
     def unfinished(self, time: float) -> Iterator[float]:
         """Yield for how long after `time` each worker's last computation goes on."""
-        for until, takes_s in zip(*self._computing, strict=True):
+        for until, takes_s in zip(self._until, self._takes, strict=True):
             yield min(max(until - time, 0.0), takes_s)
 
     def _find_earliest(self) -> None:

@@ -26,11 +26,29 @@ Cost: O(high − low) per decision, and two times kept per worker. Documents 001
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 
 from farandole.parameter_server.core.policies.policy import Action, Push
 from farandole.parameter_server.core.policies.ssp import SSP
 
 AS_GOOD = 0.01  # iterations: smaller differences come from the clock, not from the workers
+
+
+@dataclass(slots=True)
+class _Iteration:
+    """The iteration that a worker began last.
+
+    Attributes:
+        granted: when it began.
+        within: whether it began within `low`.
+        duration: of the last completed one; 0: there is none.
+        extra: r, the extra iterations that the worker may still start.
+    """
+
+    granted: float = 0.0
+    within: bool = True
+    duration: float = 0.0
+    extra: int = 0
 
 
 class DSSP(SSP):
@@ -39,38 +57,33 @@ class DSSP(SSP):
     def __init__(self, workers: Iterable[int], low: int = 1, high: int = 8) -> None:
         super().__init__(workers, staleness=high)
         self.low, self.high = low, high
-        self._extra = dict.fromkeys(self.clocks, 0)  # worker → r, the extra iterations that it may still start
-        self._within = dict.fromkeys(self.clocks, True)  # worker → whether its last iteration began within `low`
-        self._granted: dict[int, float] = {}  # worker → when its last iteration began
-        self._duration: dict[int, float] = {}  # worker → duration of its last completed iteration
+        self._last = {worker: _Iteration() for worker in self.clocks}
         self._furthest: int | None = None  # the first worker to reach the largest clock, unless it has left
 
     def may_start(self, worker: int) -> bool:
-        return self.clocks[worker] <= self.slowest + self.low or self._extra[worker] > 0
+        return self.clocks[worker] <= self.slowest + self.low or self._last[worker].extra > 0
 
     def started(self, worker: int, now: float) -> list[Action]:
-        self._granted[worker] = now
-        self._within[worker] = self.lead(worker) <= self.low
-        if self._extra[worker]:
-            self._extra[worker] -= 1
+        own = self._last[worker]
+        own.granted, own.within = now, self.lead(worker) <= self.low
+        if own.extra:
+            own.extra -= 1
         return super().started(worker, now)
 
     def push(self, push: Push, now: float) -> list[Action]:
-        worker = push.worker
-        self._duration[worker] = now - self._granted[worker]
+        worker, own = push.worker, self._last[push.worker]
+        own.duration = now - own.granted
         if self._furthest is None:
             self._furthest = max(self.clocks, key=self.clocks.__getitem__)
         actions = super().push(push, now)
         if push.clock >= self.clocks[self._furthest]:
             self._furthest = worker
-        passes = worker == self._furthest and self._within[worker] and self.lead(worker) > self.low
-        if passes and not self._extra[worker]:
-            self._extra[worker] = self._extra_iterations(worker, now)
+        if worker == self._furthest and own.within and not own.extra and self.lead(worker) > self.low:
+            own.extra = self._extra_iterations(worker, now)
         return actions
 
     def leave(self, worker: int) -> list[Action]:
-        for known in (self._extra, self._within, self._granted, self._duration):
-            known.pop(worker, None)
+        self._last.pop(worker, None)
         if worker == self._furthest:
             self._furthest = None
         return super().leave(worker)
@@ -79,10 +92,10 @@ class DSSP(SSP):
         """Return how many more iterations `worker` should run before it waits for the slowest: the controller."""
         slowest = self._slowest.worker()
         assert slowest is not None, "the worker itself is there"
-        own, its = self._duration[worker], self._duration.get(slowest, 0.0)
+        own, its = self._last[worker].duration, self._last[slowest].duration
         if not own or not its:
             return 0  # one of the two durations is unknown, or 0
-        first = max(now, self._granted[slowest] + its)
+        first = max(now, self._last[slowest].granted + its)
 
         def apart(extra: int) -> float:
             """Return the seconds from the push after `extra` iterations to the slowest worker's nearest push."""
