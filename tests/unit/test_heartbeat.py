@@ -18,12 +18,14 @@ from hypothesis import strategies as st
 from mpi4py import MPI
 
 from farandole.errors import UsageError
-from farandole.recovery.heartbeat import DATAGRAM, FIRST_STEP, SLOWER, Heart, Sign, check
+from farandole.recovery.heartbeat import DATAGRAM, Heart, check
+from farandole.recovery.sign_of_life import FIRST_STEP, SLOWER, Sign
 from farandole.runtime import devices
 from farandole.runtime.flight_recorder import Position
 from farandole.runtime.options import RunOptions
 from farandole.runtime.world import World
 
+WAIT_TIMEOUT_S = 5000.0
 AFTER_S = 500.0  # much longer than a test takes on a busy machine
 Listens = Callable[..., tuple[Heart, list[tuple[int, int]]]]
 
@@ -35,7 +37,7 @@ def heart_of_one() -> Listens:
     def make(silent_s: float, gone: set[int]) -> tuple[Heart, list[tuple[int, int]]]:
         found: list[tuple[int, int]] = []
         world = cast(Any, SimpleNamespace(control=MPI.COMM_SELF, rank=0, size=1, local_size=1, cut_off=False))
-        heart = Heart(world, AFTER_S, lambda rank, step: found.append((rank, step)), gone=gone)
+        heart = Heart(world, AFTER_S, WAIT_TIMEOUT_S, lambda rank, step: found.append((rank, step)), gone=gone)
         heard = time.monotonic() - silent_s
         for rank in (1, 2):
             heart._addresses[rank] = heart._own
@@ -81,6 +83,8 @@ def test_who_has_not_been_heard_yet_may_still_be_building_its_model(heart_of_one
         (SLOWER * AFTER_S + 50, AFTER_S, 2, True),
         (FIRST_STEP * AFTER_S - 50, 0.1, 1, False),  # how long its step takes is not known yet
         (FIRST_STEP * AFTER_S + 50, 0.1, 1, True),
+        (0.9 * WAIT_TIMEOUT_S - 50, WAIT_TIMEOUT_S, 2, False),  # soon the others would give up
+        (0.9 * WAIT_TIMEOUT_S + 50, WAIT_TIMEOUT_S, 2, True),
     ],
 )
 def test_a_rank_that_is_slow_and_sends_heartbeats_does_not_hang(

@@ -83,7 +83,8 @@ class Cluster:
         self.cleaner, self.kv = deployment.cleaner(), deployment.worker()
         world.outlived = survivor is not None
         gone = deployment.replication.lost
-        self.heart = Heart(world, options.hang_after, survivor.on_hang, gone=gone) if survivor else None
+        limits = options.hang_after, options.wait_timeout
+        self.heart = Heart(world, *limits, survivor.on_hang, gone=gone) if survivor else None
         if clock:
             clock.start()
         if self.heart:

@@ -60,7 +60,7 @@ def form_members(record: TrainingRecord, options: FaultTolerantOptions) -> tuple
         }
 
     secret = world.joining.greeting["secret"] if world.joining else None
-    heart = Heart(world, options.hang_after, report_silent, secret)
+    heart = Heart(world, options.hang_after, options.wait_timeout, report_silent, secret)
     starts = options.joining_at_most
     return heart, Membership(world, options.spares, starts, tell_joining_process, lambda: record.recorder.clock)
 

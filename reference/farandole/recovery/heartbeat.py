@@ -13,9 +13,8 @@ quorum: Gifford, "Weighted voting for replicated data", 1979). Its price: of thr
 that fall silent at once, unless MPI reports their deaths.
 
 A rank is judged from its first heartbeat on, since before it a rank may build a large model longer than others do; one
-that hangs until then makes the others wait until their own time-out. How long a move takes depends on the model, so a
-rank that sends heartbeats may take three times as long as its longest move so far, and in its first step, of which
-nothing is known, five times the time-out. A short time-out kills slow ranks; a long one makes all ranks wait.
+that hangs until then makes the others wait until their own time-out. A short time-out kills slow ranks; a long one
+makes all ranks wait. So a rank that sends heartbeats may be still for longer, if it has been before (`sign_of_life`).
 Heartbeats are datagrams, beside MPI: a lost one is followed by the next, and sending never blocks.
 Cost: n(n − 1) datagrams of 49 bytes per beat.
 """
@@ -33,12 +32,12 @@ import time
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import astuple, dataclass
-from math import inf
 from typing import NoReturn
 
 import psutil
 
 from farandole.errors import UsageError
+from farandole.recovery.sign_of_life import Sign
 from farandole.runtime import rank as own_process
 from farandole.runtime.addresses import LOOPBACK, reachable_address
 from farandole.runtime.communicator import all_gather_text, broadcast_text
@@ -47,8 +46,6 @@ from farandole.runtime.world import World
 
 BEAT_S = 0.2
 DATAGRAM = struct.Struct("16s?qqq?")  # the launch's secret, whether to end, rank, its step, moves, waiting
-SLOWER = 3  # times its longest move so far, and a rank is still taken for a slow one
-FIRST_STEP = 5  # times the time-out: memory is new, caches are cold, and how long a move takes is not known yet
 HEARS_WITHIN_S = 1.0  # a rank that was told to end, and has not, is killed by its neighbours after this time
 
 
@@ -60,24 +57,6 @@ class Address:
     port: int
     pid: int
     created: float
-
-
-@dataclass
-class Sign:
-    """The last sign of life of a rank, and when it last changed, on this rank's clock; never: in the future.
-
-    Attributes:
-        longest: seconds between two of its moves in which it did not wait.
-        begun: steps that it has been seen in.
-    """
-
-    step: int = -1
-    moves: int = -1
-    waiting: bool = False
-    heard: float = inf
-    moved: float = inf
-    longest: float = 0.0
-    begun: int = 0
 
 
 def check(after_s: float, wait_timeout_s: float) -> None:
@@ -96,7 +75,8 @@ class Heart(threading.Thread):
     """A thread that sends one rank's heartbeats, and receives those of the others. Made by all ranks together.
 
     Args:
-        after_s: a rank that makes no move for so long, or for `SLOWER` times its longest move, is killed.
+        after_s: a rank that sends nothing for so long is killed, and one that makes no move, if it is no slow one.
+        wait_timeout_s: for how long a rank waits for another.
         noticed: called with the rank and its step, before it is killed, from this thread.
         secret: identifies the heartbeats of this launch, on a process that joins later; None: a new one.
         gone: the ranks that are known to have died, which send no heartbeats; it may grow.
@@ -106,12 +86,14 @@ class Heart(threading.Thread):
         self,
         world: World,
         after_s: float,
+        wait_timeout_s: float,
         noticed: Callable[[int, int], None],
         secret: str | None = None,
         gone: Collection[int] = (),
     ) -> None:
         super().__init__(name="heartbeat", daemon=True)
-        self.world, self.after_s, self.noticed, self.gone = world, after_s, noticed, gone
+        self.world, self.noticed, self.gone = world, noticed, gone
+        self.after_s, self.wait_timeout_s = after_s, wait_timeout_s
         self._at_ease = False
         several_hosts = world.local_size < world.size
         self._socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
@@ -180,9 +162,7 @@ class Heart(threading.Thread):
     def _excuse(self, seconds: float, now: float) -> None:
         """Extend all deadlines by the time in which this thread received nothing."""
         for sign in list(self._signs.values()):
-            if sign.heard < inf:
-                sign.heard = min(now, sign.heard + seconds)
-                sign.moved = min(now, sign.moved + seconds)
+            sign.excuse(seconds, now)
 
     def _hear(self, datagram: bytes) -> None:
         if len(datagram) != DATAGRAM.size or self.world.cut_off:
@@ -192,16 +172,8 @@ class Heart(threading.Thread):
             return
         if end:
             os.kill(os.getpid(), signal.SIGKILL)
-        sign = self._signs.get(rank)
-        if sign is None:
-            return
-        now = time.monotonic()
-        if moves != sign.moves:
-            sign.longest = max(sign.longest, now - sign.moved)
-        if waiting or moves != sign.moves:
-            sign.moved = now
-        sign.begun += step != sign.step
-        sign.step, sign.moves, sign.waiting, sign.heard = step, moves, waiting, now
+        if sign := self._signs.get(rank):
+            sign.hear(step, moves, waiting, time.monotonic())
 
     def _judge(self, now: float) -> None:
         for rank, sign in list(self._signs.items()):
@@ -210,16 +182,14 @@ class Heart(threading.Thread):
             if rank in self._told:
                 if now > self._told[rank] + HEARS_WITHIN_S:
                     self._end_by_hand(rank)
-            elif now - sign.heard > self.after_s or now - sign.moved > self._patience_s(sign):
+            elif now - sign.heard > self.after_s or now - sign.moved > sign.patience_s(
+                self.after_s, self.wait_timeout_s
+            ):
                 if self._in_minority(now):
                     self._leave()
                 self.noticed(rank, sign.step)
                 self._told[rank] = now
                 self._send(rank, DATAGRAM.pack(self._secret, True, rank, 0, 0, False))
-
-    def _patience_s(self, sign: Sign) -> float:
-        """Return for how long the rank of this sign may make no move."""
-        return max(self.after_s, SLOWER * sign.longest, FIRST_STEP * self.after_s if sign.begun < 2 else 0.0)
 
     def _in_minority(self, now: float) -> bool:
         """Whether this rank hears so few others that the rest may go on without it.
