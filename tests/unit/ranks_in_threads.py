@@ -84,6 +84,8 @@ class Rank:
     def receive(self, buffer: Buffer, source: int) -> None:
         fill(buffer, self.group.messages(source, self.rank, 0).get(timeout=LONG_S))
 
+    Send, Recv = send, receive
+
     def exchange(self, send: Buffer, to: int, receive: Buffer, source: int) -> None:
         self.send(send, to)
         self.receive(receive, source)

@@ -98,7 +98,7 @@ def send_state(mpi: MPI.Intracomm, state: TrainingState, source: int, behind: Co
             meanwhile, it must still be what it was.
 
     Returns:
-        On the ranks behind the state that has arrived, without what is each rank's own; on all others `state`.
+        On `source` and the ranks behind its state, without what is each rank's own; on all others `state`.
 
     Cost: all bytes once to each rank behind, in memory that is new there.
     """
@@ -119,9 +119,10 @@ def send_state(mpi: MPI.Intracomm, state: TrainingState, source: int, behind: Co
     values = json.loads(passed_on(text if mpi.rank == source else np.empty(int(length[0]), dtype=np.uint8)).tobytes())
     shared = {}
     for name, tensor in sorted(state.shared.items()):
-        on_host = tensor.detach().cpu().contiguous()
-        shared[name] = on_host if mpi.rank == source else torch.empty_like(on_host)
-        passed_on(shared[name].numpy())
+        is_source = mpi.rank == source
+        on_host = tensor.detach().cpu().contiguous() if is_source else torch.empty(tensor.shape, dtype=tensor.dtype)
+        passed_on(on_host.numpy())
+        shared[name] = on_host
     return TrainingState(values.pop("step"), shared, {}, values)
 
 
