@@ -199,7 +199,7 @@ def newest(folder: Path) -> tuple[Checkpoint | None, list[str]]:
 
 
 def _read_part(slot_folder: Path, writer: int) -> tuple[dict[str, Any], dict[str, Tensor]]:
-    """Return the description, and the tensors in the memory of the file, which nobody writes to: it may be replaced."""
+    """Return the description, and the tensors, which stay in the mapped file: a later checkpoint only replaces it."""
     stem = f"rank-{writer}"
     path = slot_folder / f"{stem}.safetensors"
     try:

@@ -103,7 +103,7 @@ def methods(ranks: int, folder: Path, plan: Plan) -> dict[str, Callable[[], Seco
     found: dict[str, Callable[[], Seconds]] = {
         "spare, backup": lambda: with_spares("backup", ranks, folder, plan),
         "spare, membership": lambda: with_spares("membership", ranks, folder, plan),
-        "nobody in its place": lambda: without_spares("membership", ranks, folder, plan),
+        "no replacement": lambda: without_spares("membership", ranks, folder, plan),
         "restart": lambda: by_restart(ranks, folder, plan),
     }
     if plan == USUAL:
