@@ -126,6 +126,6 @@ for call, moment in moments(disk, lambda disk: save(disk, 20, b"twenty")):
 #
 # 1. Take out the `sync`, then the `sync_folder()` instead. What does the last line of section 5 say then, and why?
 # 2. Save on a real disk: `write` is `open(…, "wb")`, `sync` is `os.fsync`, `rename` is `os.replace`. How do you sync a
-#    folder? The project's own is `_replace` in `reference/farandole/recovery/checkpoint.py`.
+#    folder? The project's own is `_replace` in `reference/farandole/recovery/checkpoint_part.py`.
 # 3. How long does a save take then, with and without the two syncs? How often would you save, if a machine fails
 #    once a day? The answer of Young and Daly is in `reference/farandole/recovery/interval.py`.

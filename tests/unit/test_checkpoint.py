@@ -22,8 +22,9 @@ from mpi4py import MPI
 from torch import Tensor, nn
 
 from farandole.errors import UsageError
-from farandole.recovery import checkpoint
-from farandole.recovery.checkpoint import Checkpoint, Damaged, describe, newest, part, read, write
+from farandole.recovery import checkpoint, checkpoint_part
+from farandole.recovery.checkpoint import Checkpoint, describe, newest, part, read, write
+from farandole.recovery.checkpoint_part import Damaged
 from farandole.recovery.options import ReplicaOptions
 from farandole.recovery.replica import Replica
 from farandole.recovery.snapshot import Snapshot
@@ -372,7 +373,7 @@ def test_what_only_another_version_can_read_is_not_begun_anew(slots: tuple[int, 
         file = tmp_path / f"slot-{slot}" / "rank-0.json"
         described = json.loads(file.read_bytes()) | {"format": 1, "tensors_sha256": "0"}
         del described["sha256"], described["tensors_crc32"]
-        file.write_text(json.dumps(described | {"sha256": checkpoint._digest(described)}))
+        file.write_text(json.dumps(described | {"sha256": checkpoint_part._digest(described)}))
     with pytest.raises(UsageError, match=r"slot-\d: rank-0.json has format 1, and this version reads 2: continue"):
         newest(tmp_path)
 

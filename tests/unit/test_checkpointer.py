@@ -14,6 +14,7 @@ import torch
 from mpi4py import MPI
 
 from farandole.recovery import checkpoint, checkpointer
+from farandole.recovery.checkpoint_part import Damaged
 from farandole.recovery.checkpointer import Checkpointer, newest_slot
 from farandole.recovery.on_disk import OnDisk
 from farandole.recovery.snapshot import Snapshot
@@ -91,5 +92,5 @@ def test_parts_that_different_groups_have_written_do_not_fit_together(
     for rank, state in enumerate(parts):
         tensors = checkpoint.part(state, {}, rank, 2)
         checkpoint.write(tmp_path / "mixed", 0, Snapshot(tensors), checkpoint.describe(state, 2, rank, 2))
-    with pytest.raises(checkpoint.Damaged, match="rank-1 is of values"):
+    with pytest.raises(Damaged, match="rank-1 is of values"):
         checkpoint.read(tmp_path / "mixed", 0)

@@ -43,6 +43,8 @@ ORDER = [
     "starter_task",  # a program, of which `farandole new task` writes a copy
 ]
 CORE = "farandole.parameter_server.core"  # decides without messages, so it imports nothing of its room but itself
+ROOMS_OF_METHODS = set(ORDER[ORDER.index("collectives") : ORDER.index("own_loop") + 1]) - {"methods"}
+AT_MOST = 250  # lines of a file that explains a method: what is read in one sitting
 IN_THE_PACKAGE = {"farandole.__version__"}  # what every room may import from the package itself
 
 
@@ -105,6 +107,15 @@ def test_each_room_has_its_place_in_the_order() -> None:
 def test_no_room_imports_upwards() -> None:
     found = [fault for name, path in MODULES["farandole"].items() for fault in upward(name, path.read_text("utf-8"))]
     assert not found, "\n".join(found)
+
+
+def test_a_file_that_explains_a_method_is_read_in_one_sitting() -> None:
+    lengths = {
+        path: len(path.read_text("utf-8").splitlines())
+        for name, path in MODULES["farandole"].items()
+        if room(name) in ROOMS_OF_METHODS
+    }
+    assert not [f"{path}: {lines} lines" for path, lines in lengths.items() if lines > AT_MOST]
 
 
 def test_the_core_of_the_parameter_server_imports_nothing_that_sends_messages() -> None:

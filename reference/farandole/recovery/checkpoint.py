@@ -1,11 +1,8 @@
 """Checkpoints on disk: two slots, written in turn, and always verified before they are used.
 
 A slot holds one file of tensors and one JSON file per writer: one writer, rank 0, or every rank with
-its part of what is shared. Each file is written under a temporary name, flushed to the disk (fsync)
-and only then renamed, which is atomic: a file is the old one or the new one, never half of each. The
-JSON file comes last and holds the checksum of the tensors' file and its own, so a file that was
-torn, altered or exchanged is detected. Of the tensors it is a CRC-32, which is as fast as memory and
-notices damage, not intent; SHA-256 took longer than writing.
+its part of what is shared. Each file is replaced as a whole, and one that was torn, altered or
+exchanged is detected (`checkpoint_part`).
 
 A checkpoint is complete when all its writers' files are there, of the same step, and unharmed. While
 one slot is written the other stays as it is. So whenever a process dies, one complete checkpoint is
@@ -15,48 +12,26 @@ left, provided no rank begins with a slot before the other is complete on all ra
            rank-2.json          step, ranks, writers, shapes, values, checksums
 
 Another number of ranks can read a checkpoint than wrote it: the parts are joined, and cut anew.
-Source of the format: safetensors (Hugging Face), which holds numbers and no code.
 """
 
 from __future__ import annotations
 
-import hashlib
-import json
-import os
-import zlib
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
-from mmap import ACCESS_READ, mmap
 from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError
-from safetensors.torch import load_file as tensors_of_file
 from torch import Tensor
 
 from farandole.collectives.steps import chunk_slice
 from farandole.errors import UsageError
+from farandole.recovery.checkpoint_part import FORMAT, Damaged, OtherFormat, read_part, sync_names, write_part
 from farandole.recovery.snapshot import Snapshot
 from farandole.recovery.state import TrainingState
 
 CHECKPOINTS = "checkpoints"  # the folder of a run's checkpoints, beside its record
 SLOTS = 2
-FORMAT = 2
-# The fields of a writer's JSON file, besides its checksum, and their types.
-DESCRIBED: dict[str, type] = {
-    "format": int, "step": int, "ranks": int, "writer": int, "writers": int, "shapes": dict, "values": dict,
-    "tensors_crc32": int,
-}  # fmt: skip
-
-
-class Damaged(Exception):
-    """A slot with a damaged file; the message names the file and the reason."""
-
-
-class OtherFormat(Damaged):
-    """A slot that another version of this package has written."""
 
 
 @dataclass(frozen=True)
@@ -128,12 +103,8 @@ def write(folder: Path, slot: int, snapshot: Snapshot, description: Mapping[str,
     if not slot_folder.is_dir():
         slot_folder.mkdir(parents=True, exist_ok=True)
         for holder in (folder, folder.parent):
-            _sync_names(holder)
-    stem = f"rank-{description['writer']}"
-    described = dict(description) | {"tensors_crc32": zlib.crc32(snapshot.data)}
-    described["sha256"] = _digest(described)
-    _replace(slot_folder / f"{stem}.safetensors", snapshot.data)
-    _replace(slot_folder / f"{stem}.json", json.dumps(described, indent=1).encode())
+            sync_names(holder)
+    write_part(slot_folder, snapshot.data, description)
 
 
 def read(folder: Path, slot: int) -> Checkpoint:
@@ -146,10 +117,10 @@ def read(folder: Path, slot: int) -> Checkpoint:
     slot_folder = folder / f"slot-{slot}"
     if not any(slot_folder.glob("rank-*")):
         raise FileNotFoundError(slot_folder)
-    first, tensors = _read_part(slot_folder, 0)
+    first, tensors = read_part(slot_folder, 0)
     parts = [tensors]
     for writer in range(1, first["writers"]):
-        its, tensors = _read_part(slot_folder, writer)
+        its, tensors = read_part(slot_folder, writer)
         for field in ("step", "writers", "ranks", "shapes", "values"):
             if its[field] != first[field]:
                 raise Damaged(f"rank-{writer} is of {field} {its[field]}, rank-0 of {first[field]}")
@@ -187,7 +158,7 @@ def newest(folder: Path) -> tuple[Checkpoint | None, list[str]]:
             found.append(read(folder, slot))
             # Its writers may have been killed before the names had reached the disk. Until then the
             # other slot must not be overwritten.
-            _sync_names(folder / f"slot-{slot}")
+            sync_names(folder / f"slot-{slot}")
         except FileNotFoundError:
             continue
         except Damaged as damage:
@@ -196,78 +167,3 @@ def newest(folder: Path) -> tuple[Checkpoint | None, list[str]]:
     if other and not found:
         raise UsageError(f"{other}: continue with the version that wrote it, or give another --out")
     return max(found, key=lambda checkpoint: checkpoint.step, default=None), troubles
-
-
-def _read_part(slot_folder: Path, writer: int) -> tuple[dict[str, Any], dict[str, Tensor]]:
-    """Return the description, and the tensors, which stay in the mapped file: a later checkpoint only replaces it."""
-    stem = f"rank-{writer}"
-    path = slot_folder / f"{stem}.safetensors"
-    try:
-        text = (slot_folder / f"{stem}.json").read_bytes()
-        crc32 = _crc32(path)
-    except FileNotFoundError as error:
-        raise Damaged(f"{Path(error.filename).name} is missing") from error
-    except OSError as error:
-        raise Damaged(f"{Path(error.filename or slot_folder).name} cannot be read ({error.strerror})") from error
-    try:
-        described = json.loads(text)
-        promised = described.pop("sha256")
-    except (ValueError, KeyError, AttributeError, TypeError, RecursionError) as error:
-        raise Damaged(f"{stem}.json is torn") from error
-    if promised != _digest(described):
-        raise Damaged(f"{stem}.json is not what was written (its checksum differs)")
-    if described.get("format", FORMAT) != FORMAT:
-        raise OtherFormat(f"{stem}.json has format {described['format']}, and this version reads {FORMAT}")
-    if lacking := DESCRIBED.keys() - described.keys():
-        raise Damaged(f"{stem}.json does not say {min(lacking)}")
-    for name, kind in DESCRIBED.items():
-        if not isinstance(described[name], kind):
-            raise Damaged(f"{stem}.json has a {name} of another type")
-    if described["step"] < 0 or described["ranks"] < 1:
-        raise Damaged(f"{stem}.json is of step {described['step']}, of {described['ranks']} ranks")
-    if described["writer"] != writer:
-        raise Damaged(f"{stem}.json is writer {described['writer']}'s")
-    if crc32 != described["tensors_crc32"]:
-        raise Damaged(f"{stem}.safetensors is not what {stem}.json promises (its checksum differs)")
-    try:
-        return described, tensors_of_file(path)
-    except SafetensorError as error:  # right to the byte, but written by something else
-        raise Damaged(f"{stem}.safetensors holds no tensors ({error})") from error
-
-
-def _crc32(path: Path) -> int:
-    """Return the checksum of a file, without a copy of it."""
-    with path.open("rb") as file:
-        if not os.fstat(file.fileno()).st_size:  # no memory can be mapped to it
-            return zlib.crc32(b"")
-        with mmap(file.fileno(), 0, access=ACCESS_READ) as data:
-            return zlib.crc32(data)
-
-
-def _digest(described: Mapping[str, Any]) -> str:
-    return hashlib.sha256(json.dumps(described, sort_keys=True).encode()).hexdigest()
-
-
-def _replace(file: Path, data: bytes | bytearray) -> None:
-    """Replace `file` by `data`, atomically, and return when it is on the disk."""
-    unfinished = file.with_name(file.name + ".unfinished")
-    try:
-        with unfinished.open("wb") as stream:
-            stream.write(data)
-            stream.flush()
-            os.fsync(stream.fileno())
-        unfinished.replace(file)
-    except OSError:
-        with suppress(OSError):
-            unfinished.unlink()  # frees its space for smaller files
-        raise
-    _sync_names(file.parent)  # the new name, too, has to reach the disk
-
-
-def _sync_names(folder: Path) -> None:
-    """Return when the names in `folder` are on the disk."""
-    opened = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(opened)
-    finally:
-        os.close(opened)
