@@ -89,8 +89,8 @@ class Method:
 
 MEASURES = "it measures ranks and links, and decides by that"
 AS_GOSSIP = "its network is that of gossip, and what it computes or sends instead is not modelled"
-BY_FORMULA = "model_parallel/context/traffic.py has its bytes and memory by formula"
-EXPERTS_BY_FORMULA = "model_parallel/expert/traffic.py has its bytes and memory by formula"
+CONTEXT_IN_GRID = "grid simulates context ranks with ring attention"
+EXPERTS_IN_GRID = "grid simulates expert ranks, each with equally many tokens"
 IN_GRID = "grid simulates every division into data, pipeline and tensor ranks"
 AS_SERVER = "its network is that of bsp and async, and how it learns is not modelled"
 RECOVERS = "failures are simulated with any method: --fail-every"
@@ -300,11 +300,11 @@ METHODS: dict[str, Method] = {
     ),
     "context_parallel": Method(
         "model_parallel", "Sequences too long for one device, context parallel", "model_parallel/context/steps.py",
-        why_not_simulated=BY_FORMULA,
+        why_not_simulated=CONTEXT_IN_GRID,
     ),
     "expert_parallel": Method(
         "model_parallel", "Mixture of experts, expert parallel", "model_parallel/expert/exchange.py",
-        why_not_simulated=EXPERTS_BY_FORMULA,
+        why_not_simulated=EXPERTS_IN_GRID,
     ),
     "grid": Method(
         "grid", "Six axes at once: data × shard × pipeline × expert × context × tensor", "model_parallel/grid.py",

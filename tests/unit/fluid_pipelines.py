@@ -39,7 +39,7 @@ def fluid_s(method: str, setting: Setting, choice: Choice) -> float:
     placed = network.placed(setting.workers, setting.seed)
     hosts = placed.places(setting.workers)
     by_stage: defaultdict[int, list[Any]] = defaultdict(list)
-    for stage, part, _, sent, received in program(division, 0.0):
+    for stage, part, _, sent, received, *_ in program(division, 0.0):
         by_stage[stage].append((part, sent, received))
     workers = {
         (copy, stage): Worker(deque(by_stage[stage]))

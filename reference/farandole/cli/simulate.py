@@ -23,7 +23,7 @@ READING: dict[str, tuple[str, ...]] = {
 VALIDATING = ("validate", "folder", "seed", "out", "json")  # the options of --validate
 NEEDS = {
     "folder": "validate", "alone": "sides", "goal": "sides", "map_gbps": "map", "recover_s": "fail_every",
-    "micro_batch": "model",
+    "micro_batch": "model", "top_k": "experts",
 }  # fmt: skip
 
 
@@ -36,8 +36,8 @@ def simulate(*methods: str, options: SimulateOptions | None = None) -> None:
         methods: bsp, ssp, async, half, partial, dssp, history; ring, tree, halving-doubling, hierarchical
             (synchronous, by all-reduce), float16, bfloat16, qsgd, terngrad, sign, majority-vote, top-k, random-k, dgc,
             powersgd (compressed gradients), naive, gpipe, 1f1b, interleaved, zero-bubble, zb-h2, zb-v (pipelines), grid
-            (data × pipeline × tensor), zero-1, zero-2, zero-3 (sharded), local-sgd, diloco, streaming-diloco,
-            dynamic-rounds; gossip, ad-psgd (without a coordinator); or all.
+            (data × shard × pipeline × expert × context × tensor), zero-1, zero-2, zero-3 (sharded), local-sgd, diloco,
+            streaming-diloco, dynamic-rounds; gossip, ad-psgd (without a coordinator); or all.
     """
     options = options or SimulateOptions()
     _check_options(methods, options.given())

@@ -9,7 +9,7 @@ from farandole.compression.options import EncodingOptions
 from farandole.cost.published import MODELS
 from farandole.model_parallel.schedules import ONE_WAY
 from farandole.runtime.choices import one_of
-from farandole.runtime.numbers import AtLeastOne, NotNegativeReal
+from farandole.runtime.numbers import AtLeastOne, NotNegative, NotNegativeReal
 
 if TYPE_CHECKING:
     from farandole.models.shape import Shape
@@ -68,6 +68,21 @@ class LayeredOptions(EncodingOptions):
     tensor: AtLeastOne = 1
     """grid: workers that divide each layer, within a node, where a message costs a tenth."""
 
+    shard_ranks: AtLeastOne = 1
+    """grid: workers that divide parameters, gradients and optimizer state of each copy (ZeRO-3)."""
+
+    expert_ranks: AtLeastOne = 1
+    """grid: workers that divide the experts of each layer, with --experts."""
+
+    context_ranks: AtLeastOne = 1
+    """grid: workers that divide the positions of each sequence, with ring attention."""
+
+    experts: NotNegative = 0
+    """grid: experts in each layer, which get equally many tokens. 0: a feed-forward network instead."""
+
+    top_k: AtLeastOne = 2
+    """grid with --experts: experts that each token is sent to."""
+
     @property
     def shape(self) -> "Shape | None":
         """Return the shape of --model."""
@@ -100,4 +115,6 @@ class LayeredOptions(EncodingOptions):
             "compression": compression, "encode_s": self.encode_ms / 1e3, "model": self.shape, "stages": self.stages,
             "micro_batches": self.micro_batches, "chunks": self.chunks, "activation": 1e6 * self.activation_mb,
             "micro_batch": self.micro_batch, "schedule": self.schedule, "tensor": self.tensor,
+            "shard_ranks": self.shard_ranks, "expert_ranks": self.expert_ranks, "context_ranks": self.context_ranks,
+            "experts": self.experts, "top_k": self.top_k,
         }  # fmt: skip

@@ -41,8 +41,14 @@ def assumed(options: SimulateOptions, methods: Sequence[str]) -> str:
 def _pipelines(options: SimulateOptions) -> str:
     """Return how the model is divided."""
     stages, cuts = options.stages or "up to 8", options.micro_batches or "4 for each stage"
-    tensor = f", {options.tensor} tensor ranks in the grid" if options.tensor > 1 else ""
-    return f"stages: {stages}, micro-batches: {cuts}, {options.boundary / 1e6:g} MB between layers{tensor}"
+    axes = {
+        "shard": options.shard_ranks, "expert": options.expert_ranks, "context": options.context_ranks,
+        "tensor": options.tensor,
+    }  # fmt: skip
+    in_grid = " × ".join(f"{ranks} {axis}" for axis, ranks in axes.items() if ranks > 1)
+    in_grid = f", {in_grid} ranks in the grid" if in_grid else ""
+    mixture = f", {options.experts} experts in each layer, {options.top_k} for a token" if options.experts else ""
+    return f"stages: {stages}, micro-batches: {cuts}, {options.boundary / 1e6:g} MB between layers{in_grid}{mixture}"
 
 
 def table(rows: Sequence[Row]) -> Table:

@@ -43,6 +43,7 @@ MEANT_FOR: dict[str, tuple[str, ...]] = {
     "encode_ms": COMPRESSED,
     "stages": PIPELINED, "micro_batches": PIPELINED, "activation_mb": PIPELINED, "micro_batch": PIPELINED,
     "chunks": ("interleaved", GRID), "schedule": (GRID,), "tensor": (GRID,),
+    **dict.fromkeys(("shard_ranks", "expert_ranks", "context_ranks", "experts", "top_k"), (GRID,)),
     "network": (*ALL_REDUCES, *AS_COLLECTIVES, LOCAL, DILOCO, STREAMING, DYNAMIC_ROUNDS, *ZERO, *PIPELINED, GOSSIP),
 }  # fmt: skip
 
@@ -69,6 +70,8 @@ class Choice:
         activation: bytes of a micro-batch's outputs between two layers, where there is no model.
         micro_batch: sequences in one, where there is a model.
         schedule, tensor: of the grid, its pipelines' schedule and the ranks that divide each layer.
+        shard_ranks, expert_ranks, context_ranks: of the grid, as of the scenario grid.
+        experts, top_k: of each layer, and those that each token is sent to; 0: there is a network instead.
         sends_block: a stage waits until its link has carried what it sends, as `--link-mbps` makes it.
     """
 
@@ -99,4 +102,14 @@ class Choice:
     micro_batch: int = 1
     schedule: str = "1f1b"
     tensor: int = 1
+    shard_ranks: int = 1
+    expert_ranks: int = 1
+    context_ranks: int = 1
+    experts: int = 0
+    top_k: int = 2
     sends_block: bool = False
+
+    @property
+    def has_six_axes(self) -> bool:
+        """Return whether the grid is one of the scenario grid, and not of hybrid."""
+        return bool(self.experts) or self.shard_ranks * self.expert_ranks * self.context_ranks > 1

@@ -8,6 +8,8 @@ pipeline of p stages and m micro-batches, with `division`'s share of a piece (1/
                                               sending does not stop the computation, as in `model_parallel.executor`
     tensor ranks                              the slowest sets the pace; of each layer two ring all-reduces of the
                                               activations forward and two backward, within a node
+    shard, expert and context ranks           the slowest sets the pace, with experts the slowest of all copies; of each
+                                              pass the collectives of `grid_messages`
     update                                    a stage waits for its copies in all pipelines, and they all-reduce the
                                               parameters of one worker in a ring; then it begins the next step
 
@@ -21,6 +23,7 @@ Cost: O(steps of a schedule × steps of the training), all copies at once.
 
 from __future__ import annotations
 
+from dataclasses import astuple
 from statistics import fmean
 
 import numpy as np
@@ -30,7 +33,7 @@ from farandole.cost.division import divided
 from farandole.cost.quadratic import CURVATURES, Quadratic
 from farandole.cost.rounds import finished, shared
 from farandole.cost.setting import Draws, Outcome, Setting
-from farandole.cost.stage_clock import EXCHANGES, Clock
+from farandole.cost.stage_clock import Clock
 from farandole.cost.stage_messages import messages
 from farandole.errors import UsageError
 
@@ -54,8 +57,10 @@ def simulated(method: str, setting: Setting, choice: Choice) -> tuple[Setting, O
         )
     takes = messages(method, setting, choice)
     times = Draws(setting).block() * setting.compute_s
-    by_place = times.reshape(setting.steps, division.data, division.stages, division.tensor)
-    paces = by_place.max(axis=3).transpose(0, 2, 1)
+    by_place = times.reshape(setting.steps, *astuple(division.grid))  # data, shard, pipeline, expert, context, tensor
+    paces = by_place.max(axis=(2, 4, 5, 6)).transpose(0, 2, 1)
+    if choice.experts:  # in each of their layers all copies exchange how many tokens have chosen whom
+        paces = paces.max(axis=2, keepdims=True)
     if (paces == paces[:, :, :1]).all() and not takes.by_copy:
         paces = paces[:, :, :1]  # all copies do the same at the same time
     clock, outcome = Clock(division, takes, paces.shape[2], choice.sends_block), Outcome()
@@ -67,9 +72,8 @@ def simulated(method: str, setting: Setting, choice: Choice) -> tuple[Setting, O
         if setting.progress:
             setting.progress(setting.workers)
     outcome.wall_s, outcome.computed = clock.latest, setting.steps * setting.workers
-    outcome.compute_s = float(by_place.sum(axis=(0, 1, 3)) @ np.array([sum(own) for own in division.share]))
-    layers = sum(map(sum, division.layers)) / division.stages
-    exchanging_s = 2 * EXCHANGES * layers * division.micro_batches * takes.exchange_s
-    outcome.comm_s = outcome.computed * (exchanging_s + fmean(takes.update_s))
+    outcome.compute_s = float(by_place.sum(axis=(0, 1, 2, 4, 5, 6)) @ np.array([sum(own) for own in division.share]))
+    outcome.comm_s = outcome.computed * (fmean(clock.exchanging_s) + fmean(takes.update_s))
+    outcome.comm_s += clock.uncovered_s * setting.workers / (division.stages * clock.copies)
     outcome.wait_s = max(0.0, setting.workers * outcome.wall_s - outcome.compute_s - outcome.comm_s)
     return setting, finished(outcome, quadratic, outcome.computed)

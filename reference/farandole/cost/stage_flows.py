@@ -107,8 +107,8 @@ class StageFlows:
         self._network, self._hosts, self._link, self._hop_s = network, hosts, link, hop_s
         self._own_s = division.activation * link.beta  # of a message that shares nothing
         by_stage: list[list[Step]] = [[] for _ in range(division.stages)]
-        for stage, part, exchanged_s, sent, received in program(division, exchange_s):
-            by_stage[stage].append((part * compute_s + exchanged_s, sent, received))
+        for move in program(division, exchange_s):
+            by_stage[move.stage].append((move.part * compute_s + move.exchange_s, move.sent, move.received))
         self._workers = [[Worker(copy, deque(steps)) for steps in by_stage] for copy in range(division.data)]
         messages = [sent for steps in by_stage for _, sent, _ in steps if sent]
         self.busy = {message: np.zeros(division.data) for message in messages}

@@ -2,6 +2,7 @@
 
     activations and gradients at a border     nβ on the sender's link, and α until they arrive
     tensor ranks                              a ring all-reduce within a node, which does not enter the network
+    shard, expert, context                    the collectives of the scenario grid (`grid_messages`), with one switch
     update                                    a ring all-reduce of a stage's copies
 
 Over a network one step of equal workers is simulated event by event, in which all messages under way share its wires
@@ -15,6 +16,8 @@ copies before the stages, so that those of a stage are neighbours, and the stage
 
 from __future__ import annotations
 
+from collections import defaultdict
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
@@ -23,8 +26,9 @@ from numpy.typing import NDArray
 
 from farandole.collectives.costs import Link
 from farandole.collectives.ring import RING
-from farandole.cost.choice import Choice
+from farandole.cost.choice import GRID, Choice
 from farandole.cost.division import Division, divided
+from farandole.cost.grid_messages import Collective, Sends, held, sends
 from farandole.cost.messages import IN_A_NODE, ONE_SWITCH, NetworkUse, collective_s
 from farandole.cost.networks.fair_sharing import EQUAL
 from farandole.cost.networks.named import NetworkChoice
@@ -32,8 +36,10 @@ from farandole.cost.networks.network import Placed
 from farandole.cost.networks.passage import Passage, passage
 from farandole.cost.networks.stages import Stage, stages
 from farandole.cost.setting import Setting, Vector
-from farandole.cost.stage_clock import Messages, Passing, Seconds
+from farandole.cost.stage_clock import Exchanged, Messages, Passing, Seconds, program
 from farandole.cost.stage_flows import StageFlows
+from farandole.cost.volumes import Volume
+from farandole.errors import UsageError
 
 
 @dataclass(frozen=True)
@@ -55,9 +61,17 @@ def messages(method: str, setting: Setting, choice: Choice) -> Messages:
     Raises:
         UsageError: the workers cannot be divided so, the network is too small, or it would take too long.
     """
+    division = divided(method, setting.workers, choice)
+    if method == GRID and choice.has_six_axes:
+        if setting.network:
+            raise UsageError(
+                f"--network {setting.network.text}: shard, expert and context ranks are simulated with one switch: "
+                "leave it out, or these"
+            )
+        return _of_six_axes(division, setting, choice)
     if setting.network:
         return _shared(method, setting, choice, setting.network).takes
-    return _alone(divided(method, setting.workers, choice), setting)
+    return _alone(division, setting)
 
 
 def use_of_stages(method: str, setting: Setting, choice: Choice) -> NetworkUse | None:
@@ -79,14 +93,60 @@ def _longest_s(shared: Shared) -> float:
 def _alone(division: Division, setting: Setting) -> Messages:
     """Return what messages take that share nothing."""
     link = setting.link
-    near = Link(link.alpha * IN_A_NODE, link.beta * IN_A_NODE)
-    tensor = replace(setting, workers=division.tensor, network=None, link=near)
+    tensor = replace(setting, workers=division.tensor, network=None, link=_within_a_node(link))
     copies = replace(setting, workers=division.data, network=None)
     return Messages(
         Passing(division.activation * link.beta, link.alpha),
         collective_s(RING, tensor, division.activation),
         [collective_s(RING, copies, _reduced(division, setting))] * division.stages,
     )
+
+
+def sent_by(
+    division: Division, setting: Setting, choice: Choice, stage: int, tensor_rank: int = 0
+) -> dict[str, Volume]:
+    """Return what a worker of a grid with six axes sends in a step, by what it is sent for."""
+    found: defaultdict[str, Volume] = defaultdict(lambda: Volume(0, 0))
+    for chunk in range(len(division.layers[stage])):
+        own = _sends(division, setting, choice, stage, chunk, tensor_rank)
+        for each in (*[*own.forward, *own.backward] * division.micro_batches, *own.update):
+            before = found[each.what]
+            found[each.what] = Volume(before.messages + each.sent.messages, before.nbytes + each.sent.nbytes)
+    messages = sum(move.stage == stage and move.sent is not None for move in program(division, 0.0))
+    return dict(found) | {"pipeline": Volume(messages, messages * division.activation)}
+
+
+def _of_six_axes(division: Division, setting: Setting, choice: Choice) -> Messages:
+    """Return what messages take with the collectives of the scenario grid."""
+    grid, link, near = division.grid, setting.link, _within_a_node(setting.link)
+
+    def seconds(sent: Sequence[Collective]) -> float:
+        return sum(each.seconds(near if each.what == "tensor" else link) for each in sent)
+
+    exchanged, update_s = {}, [0.0] * division.stages
+    for stage, chunks in enumerate(division.attention):
+        for chunk, attention in enumerate(chunks):
+            own = _sends(division, setting, choice, stage, chunk)
+            for collectives in (own.forward, own.backward):
+                beside = [each for each in collectives if each.beside]
+                exchanged[stage, chunk, collectives is own.forward] = Exchanged(
+                    seconds([each for each in collectives if not each.beside]),
+                    seconds(beside),
+                    attention * (grid.context - 1) / grid.context,  # no block is under way during the last of its parts
+                )
+            update_s[stage] += seconds(own.update)
+    return Messages(Passing(division.activation * link.beta, link.alpha), 0.0, update_s, exchanged=exchanged)
+
+
+def _sends(division: Division, setting: Setting, choice: Choice, stage: int, chunk: int, tensor_rank: int = 0) -> Sends:
+    """Return the collectives of a piece of the model."""
+    parts = held(division.grid, choice, setting.nbytes, tensor_rank)
+    layers, ends = division.layers[stage][chunk], division.ends[stage][chunk]
+    return sends(division.grid, choice, division.activation, parts, layers, *ends)
+
+
+def _within_a_node(link: Link) -> Link:
+    return Link(link.alpha * IN_A_NODE, link.beta * IN_A_NODE)
 
 
 def _reduced(division: Division, setting: Setting) -> float:

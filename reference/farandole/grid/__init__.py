@@ -11,5 +11,6 @@ Nothing here divides anything itself. Each axis is a room or a folder of its own
 
 Reading order: `model_parallel.grid` (which rank stands where), then ``options``, ``layers`` (a layer over three axes),
 ``units`` (parameters over shard and data), ``training`` (a step over all six) with ``batches``, ``run`` (all steps);
-``pieces`` (which part of the unsplit model a rank holds), ``traffic`` and ``memory`` (bytes sent and held, by formula).
+``pieces`` (which part of the unsplit model a rank holds), ``traffic`` and ``memory`` (bytes sent and held, by
+formula) with ``unit_sizes``.
 """

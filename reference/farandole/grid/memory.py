@@ -1,14 +1,8 @@
 """What a rank of the grid holds, by formula: its layers, divided by tensor, expert and shard ranks.
 
-For width w, of which this rank's heads have a and the middle of its networks m, and v of the vocabulary of V:
-
-    embedding    (v + T)·w                                     T positions
-    block        4w + (4a·w + 3a + w) + (2m·w + m + w)         norms, attention, network
-    … of E       4w + (4a·w + 3a + w) + E·w + e·(2m·w + m + w) with e experts on this rank
-    head         2w + v·w
-
-Where S ranks shard them each keeps 1/S, and one unit whole at a time (`sharded.stages`). Activations are those of the
-unsplit layers for this rank's samples and positions (`model_parallel.footprint`), as often as the schedule holds them.
+The parameters of each layer's units are those of `unit_sizes`. Where S ranks shard them each keeps 1/S, and one unit
+whole at a time (`sharded.stages`). Activations are those of the unsplit layers for this rank's samples and positions
+(`model_parallel.footprint`), as often as the schedule holds them.
 """
 
 from __future__ import annotations
@@ -20,7 +14,9 @@ import torch
 
 from farandole import tasks
 from farandole.data.shares import equal_shares
+from farandole.grid import unit_sizes
 from farandole.grid.training import GridTraining
+from farandole.grid.unit_sizes import UnitSize
 from farandole.model_parallel.context.placement import length
 from farandole.model_parallel.footprint import footprint
 from farandole.model_parallel.memory import Memory
@@ -29,14 +25,6 @@ from farandole.model_parallel.zero import ShardedOptimizer
 from farandole.models.transformer import EXPANSION, HEAD_WIDTH
 from farandole.sharded import stages
 from farandole.sharded.memory import remembered
-
-
-@dataclass(frozen=True)
-class UnitSize:
-    """A unit's number of parameters on a rank, before shard ranks divide it."""
-
-    numel: int
-    is_expert: bool = False
 
 
 @dataclass(frozen=True)
@@ -120,14 +108,10 @@ def _units(training: GridTraining, number: int, heads: int) -> Iterator[UnitSize
     width, tensor, experts = training.options.hidden, training.groups.tensor, training.experts
     middle = equal_shares(EXPANSION * width, tensor.size)[tensor.rank]
     vocabulary = equal_shares(tasks.number_of_classes(training.task), tensor.size)[tensor.rank]
-    norm, network = 2 * width, 2 * middle * width + middle + width
-    attention = 4 * heads * width + 3 * heads + width
     if number == 0:
-        yield UnitSize((vocabulary + training.context) * width)
+        yield unit_sizes.embedding(width, vocabulary, training.context)
     elif number == training.options.depth + 1:
-        yield UnitSize(norm + vocabulary * width)
-    elif experts:
-        yield from (UnitSize(numel) for numel in (norm, norm, attention, experts.experts * width))
-        yield from (UnitSize(network, is_expert=True) for _ in experts.own)
+        yield unit_sizes.head(width, vocabulary)
     else:
-        yield UnitSize(2 * norm + attention + network)
+        own = len(experts.own) if experts else 0
+        yield from unit_sizes.block(width, heads, middle, training.options.experts, own)
