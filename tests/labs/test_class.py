@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -184,10 +185,48 @@ def test_results_for_gradescope_follow_its_schema() -> None:
     assert found["output"] == "an archive: unpack it"
 
 
-def test_the_table_like_otters_has_a_column_for_each_check() -> None:
-    possible, first, second = csv.DictReader(io.StringIO(gradebook.as_otter(LAB, rows())))
-    assert sum(float(possible[check.name]) for check in LAB.checks) == LAB.max_points
-    assert (float(first["percent_correct"]), float(second["percent_correct"])) == (0.4, 0)
+# final_grades.csv as Otter-Grader 7.0.0 wrote it for three questions and four submissions: one with all points, one
+# with some, one that is no Python, and one that was ended at a time limit. Containers were replaced by processes.
+OTTERS_QUESTIONS = {"mean": 2, "bytes": 2, "messages": 1}
+OTTER = """\
+file,bytes,mean,messages,total_points_earned,percent_correct,grading_status
+points-per-question,2.0,2.0,1.0,5.0,1.0,--
+ada.py,2.0,2.0,1.0,5.0,1.0,Completed
+bad.py,0.0,0.0,0.0,0.0,0.0,Completed
+late.py,0.0,0.0,0.0,0.0,0.0,timed out
+zoe.py,0.0,2.0,1.0,3.0,0.6,Completed
+"""
+
+
+def test_the_table_for_otter_is_what_otter_writes() -> None:
+    checks = tuple(replace(LAB.checks[0], name=name, points=points) for name, points in OTTERS_QUESTIONS.items())
+    lab = replace(LAB, checks=checks)
+
+    def row(name: str, wrong: str, reason: str = "") -> Row:
+        points = {name: 0 if name in wrong.split() else points for name, points in OTTERS_QUESTIONS.items()}
+        given = [{"name": name, "points": got} for name, got in points.items() if not reason]
+        return Row(name, lab.name, "d", sum(points.values()), 5, False, reason, checks=given)
+
+    every = "mean bytes messages"
+    zoe, late, ada, bad = (
+        row("zoe.py", "bytes"),
+        row("late.py", every, "timed out"),
+        row("ada.py", ""),
+        row("bad.py", every),
+    )
+    assert gradebook.as_otter(lab, [zoe, late, ada, bad]) == OTTER
+
+
+def test_a_column_of_otters_is_no_check() -> None:
+    names = {check.name for each in labs.folders() for check in labs.load(each).checks}
+    assert not names & {"file", *gradebook.OTTER}
+
+
+def test_the_table_for_otter_has_shares_of_four_digits_and_no_formulas() -> None:
+    rows_ = [Row("=ada.py", LAB.name, "d", 1, 3, False, checks=[]), *rows()[1:]]
+    _, first, second = csv.DictReader(io.StringIO(gradebook.as_otter(LAB, rows_)))
+    assert (first["file"], first["percent_correct"], first["grading_status"]) == ("'=ada.py", "0.3333", "Completed")
+    assert (second["percent_correct"], second["grading_status"]) == ("0.0", "an archive: unpack it")
 
 
 def test_renamed_code_is_similar_and_another_right_answer_is_not() -> None:

@@ -59,7 +59,7 @@ def grade(
     gradescope
         Write a results.json for each submission, in a folder of its name, into this folder.
     otter
-        Write the points of each check to this file, like the final_grades.csv of `otter grade`.
+        Write the points of each check to this file, as `otter grade` writes final_grades.csv.
     time_limit
         Seconds that each check may take on each number of ranks.
     """

@@ -25,6 +25,7 @@ NBGRADER = (
     "assignment", "duedate", "timestamp", "student_id", "last_name", "first_name", "email", "raw_score",
     "late_submission_penalty", "score", "max_score",
 )  # fmt: skip
+OTTER = ("total_points_earned", "percent_correct", "grading_status")  # after the columns of the questions
 
 
 @dataclass
@@ -142,16 +143,21 @@ def as_csv(rows: Iterable[Row]) -> str:
 
 
 def as_otter(lab: Lab, rows: Iterable[Row]) -> str:
-    """Return a table like `otter grade`'s final_grades.csv: file, points of each check, share of all points."""
+    """Return the table that `otter grade` writes as final_grades.csv, in the form of Otter-Grader 7.0.0.
+
+    The columns are the file, the points of each check in the order of their names, and `OTTER`. The first row has the
+    points that can be reached; the others are in the order of the files' names.
+    """
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
-    names = [check.name for check in lab.checks]
-    writer.writerow(["file", *names, "percent_correct"])
-    writer.writerow(["points-per-question", *(check.points for check in lab.checks), ""])
-    for row in rows:
-        points = {check["name"]: check["points"] for check in row.checks}
-        shares = [points.get(name, 0) for name in names]
-        writer.writerow([_cell(row.submission), *shares, row.points / row.max_points])
+    possible = {check.name: float(check.points) for check in sorted(lab.checks, key=lambda check: check.name)}
+    writer.writerow(["file", *possible, *OTTER])
+    writer.writerow(["points-per-question", *possible.values(), float(lab.max_points), 1.0, "--"])
+    for row in sorted(rows, key=lambda row: row.submission):
+        points = {check["name"]: float(check["points"]) for check in row.checks}
+        of_checks = [points.get(name, 0.0) for name in possible]
+        of_all = float(row.points), round(row.points / row.max_points, 4)
+        writer.writerow([_cell(row.submission), *of_checks, *of_all, _cell(row.reason or "Completed")])
     return text.getvalue()
 
 
