@@ -5,6 +5,10 @@ from __future__ import annotations
 import csv
 import io
 import json
+import os
+import shlex
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -297,6 +301,39 @@ def test_the_classroom_workflow_grades_each_lab() -> None:
     assert [step["with"]["max-score"] for step in graders] == [lab.max_points for lab in every]
     assert report["with"]["runners"].split(",") == [step["id"] for step in graders]
     assert set(report["env"]) == {f"{step['id'].upper()}_RESULTS" for step in graders}
+
+
+def test_the_commands_of_the_workflow_run_in_a_fresh_clone(tmp_path: Path) -> None:
+    """As handed out a lab has no points, and with a right answer all. The installation is the one of these tests."""
+    template, clone = tmp_path / "template", tmp_path / "clone"
+    lab = labs.find("1")
+    source = "farandole[openmpi] @ file:///somewhere else"
+    bundle.write([lab], template, classroom=True, package=source)
+    git = ["git", "-c", "user.name=a", "-c", "user.email=a@example.org", "-c", "commit.gpgsign=false"]
+    for words in (["init", "-q"], ["add", "."], ["commit", "-qm", "handed out"]):
+        subprocess.run([*git, *words], cwd=template, check=True)
+    subprocess.run(["git", "clone", "-q", str(template), str(clone)], check=True)
+
+    steps = yaml.safe_load((clone / bundle.WORKFLOW).read_text())["jobs"]["autograding"]["steps"]
+    checkout, python, install, grader, report = steps
+    assert checkout["uses"].startswith("actions/checkout@")
+    assert python["uses"].startswith("actions/setup-python@")
+    assert shlex.split(install["run"]) == ["pip", "install", source]
+    assert report["uses"].startswith("classroom-resources/autograding-grading-reporter@")
+    environment = os.environ | {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
+    for text, code in (("", 1), (mutants.original(lab), 0)):
+        if text:
+            (clone / lab.name / lab.file).write_text(text)
+        done = subprocess.run(
+            ["bash", "-c", grader["with"]["command"]],
+            cwd=clone,
+            env=environment,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == code, done.stdout + done.stderr
+    assert f"{lab.max_points} of {lab.max_points}" in done.stdout
 
 
 def test_hints_come_one_by_one_and_are_noted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

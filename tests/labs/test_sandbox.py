@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import textwrap
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -182,14 +183,30 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Result]:
     if isolation() == "none":
         pytest.skip("this machine permits no namespaces to this user")
     folder = tmp_path_factory.mktemp("tricks")
+    os.environ["SECRET_OF_THE_GRADER"] = "yes"
+    try:
+        lab, text = write_tricks(folder, TRICKS, grader=str(os.getpid()))
+        given = grade(labs.load(lab), folder / "submission.py", limit_s=60)
+    finally:
+        del os.environ["SECRET_OF_THE_GRADER"]
+    nothing_changed(folder, text)
+    return dict(zip(TRICKS, given.results, strict=True))
+
+
+def write_tricks(folder: Path, tricks: Mapping[str, str], grader: str) -> tuple[Path, str]:
+    """Write a submission with these tricks, a lab with a check for each, and a sibling; return the lab and the text.
+
+    Args:
+        grader: the number of the grader's process.
+    """
     sibling = folder / "sibling.py"
     sibling.write_text("the work of another")
     reference = labs.find("2").folder / "reference.py"
     names = {"REFERENCE": reference, "LIBRARY": kit.source("farandole").parents[1], "SIBLING": sibling}
     names |= {"FOLDER": folder}
     text = "import numpy as np\n" + "".join(f"{name} = {str(value)!r}\n" for name, value in names.items())
-    text += f"GRADER = {os.getpid()}\n"
-    for number, body in enumerate(TRICKS.values()):
+    text += f"GRADER = {grader}\n"
+    for number, body in enumerate(tricks.values()):
         text += f"def trick_{number}(comm):\n{textwrap.indent(textwrap.dedent(body), '    ')}\n"
     (folder / "submission.py").write_text(text)
     lab = folder / "02_tricks"
@@ -205,18 +222,16 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Result]:
         "            found = None\n"
         "        expect(not found, f'it works: {found!r:.200}')\n"
         "    return check_trick\n"
-        f"checks = [Check(f'{{number}}', 1, (2,), trick(number)) for number in range({len(TRICKS)})]\n"
+        f"checks = [Check(f'{{number}}', 1, (2,), trick(number)) for number in range({len(tricks)})]\n"
         "LAB = Lab('Tricks', 'submission.py', tuple(checks))\n"
     )
-    os.environ["SECRET_OF_THE_GRADER"] = "yes"
-    try:
-        given = grade(labs.load(lab), folder / "submission.py", limit_s=60)
-    finally:
-        del os.environ["SECRET_OF_THE_GRADER"]
-    assert sibling.read_text() == "the work of another"
+    return lab, text
+
+
+def nothing_changed(folder: Path, text: str) -> None:
+    assert (folder / "sibling.py").read_text() == "the work of another"
     assert (folder / "submission.py").read_text() == text
     assert sorted(path.name for path in folder.iterdir()) == ["02_tricks", "sibling.py", "submission.py"]
-    return dict(zip(TRICKS, given.results, strict=True))
 
 
 def test_no_trick_works(results: dict[str, Result]) -> None:

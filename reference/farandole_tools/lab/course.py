@@ -146,7 +146,7 @@ def _show(lab: Lab, rows: Sequence[Row], pairs: Sequence[Pair]) -> None:
         print("In this lab a submission shares a process with the checks: look at the code of a surprising result.")
 
 
-def bundle(directory: Path, /, *numbers: str, classroom: bool = False) -> None:
+def bundle(directory: Path, /, *numbers: str, classroom: bool = False, package: str = bundles.PACKAGE) -> None:
     """Write what students get: tasks, notebooks and files to complete, without solutions, checks and outputs.
 
     Parameters
@@ -157,9 +157,11 @@ def bundle(directory: Path, /, *numbers: str, classroom: bool = False) -> None:
         The labs, such as 1 2 7. [default: all]
     classroom
         Add the workflow with which GitHub Classroom checks each push.
+    package
+        What students and the workflow install with pip: where your copy of this package is.
     """
     chosen = [labs.find(each) for each in numbers] if numbers else [labs.load(each) for each in labs.folders()]
-    written = bundles.write(chosen, directory, classroom)
+    written = bundles.write(chosen, directory, classroom, package)
     print(f"{directory}: {len(chosen)} labs, {len(written)} files")
 
 

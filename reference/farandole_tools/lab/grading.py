@@ -15,6 +15,7 @@ from typing import Any, Literal
 from farandole.runtime import guard
 from farandole_tools.lab.contained import sandbox
 from farandole_tools.lab.contained.sandbox import Mode
+from farandole_tools.lab.contained.start import NAMESPACES
 from farandole_tools.lab.labs import Check, Lab
 from farandole_tools.lab.launch import IMPORT, Launch, Task
 
@@ -88,7 +89,7 @@ def grade(
         UsageError: there is no MPI.
     """
     mode = "" if ours else isolation()
-    if mode == "none" and not lab.apart:
+    if mode not in NAMESPACES and not lab.apart:
         mode = ""  # the launch as it is: there is nothing to contain it with
     limit_s *= lab.patience if mode else 1.0
     (results,) = grade_together([(lab, submission)], limit_s=limit_s, mode=mode, helpers=helpers)
@@ -111,7 +112,7 @@ def only_where_right(lab: Lab, results: Sequence[Result]) -> tuple[Result, ...]:
 @cache
 def isolation() -> Mode:
     """Return how submissions are kept apart on this machine; found out once, by trying."""
-    with guard.temporary_folder("farandole-lab-") as folder:
+    with guard.temporary_folder(sandbox.PREFIX) as folder:
         return sandbox.mode(folder)
 
 
@@ -138,7 +139,7 @@ def grade_together(
             todo[number] = [check for check in lab.checks if ranks in check.ranks and check.name not in failed[number]]
         while todo := {number: checks for number, checks in todo.items() if checks}:
             tasks = [Task(submissions[n][0], submissions[n][1].resolve(), tuple(todo[n]), mode, helpers) for n in todo]
-            with guard.temporary_folder("farandole-lab-") as folder:
+            with guard.temporary_folder(sandbox.PREFIX) as folder:
                 launch = Launch(tasks, ranks, limit_s, folder)
                 launch.run()
                 for place, number in enumerate(list(todo)):

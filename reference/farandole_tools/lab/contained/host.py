@@ -121,9 +121,10 @@ class Guest:
 
     def end(self) -> None:
         self._peer.close()
-        with suppress(subprocess.TimeoutExpired):
-            self.process.wait(ASKED_S)
-        self.process.kill()
+        for stop in (self.process.terminate, self.process.kill):
+            with suppress(subprocess.TimeoutExpired):
+                self.process.wait(ASKED_S)
+            stop()
         self.process.wait()
 
     def _gone(self) -> None:

@@ -42,8 +42,11 @@ def write(folder: Path, lab: Lab) -> None:
     _put(folder, LABS_MODULE, 'class Wrong(Exception):\n    """Raised by checks alone."""\n')
     for name in (*INSIDE, *given(lab)):
         _put(folder, name, source(name).read_text(encoding="utf-8"))
+    for path in (folder, *folder.rglob("*")):
+        path.chmod(0o755 if path.is_dir() else 0o644)
     packages = folder / PACKAGES
     packages.mkdir()
+    packages.chmod(0o755)
     for path in sandbox.numpy_folders():
         (packages / path.name).symlink_to(path.resolve())
 

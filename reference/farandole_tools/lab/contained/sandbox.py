@@ -8,22 +8,28 @@ import os
 import subprocess
 import sys
 import sysconfig
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from typing import Literal
 
 import numpy as np
+import psutil
 
 from farandole.runtime import rank
 from farandole_tools import material
+from farandole_tools.lab.contained import start
+from farandole_tools.lab.contained.start import NAMESPACES
 
-Mode = Literal["root", "user", "none"]
+Mode = Literal["root", "user", "landlock", "account", "none"]
 
 MODES: dict[Mode, str] = {
     "root": "Linux namespaces (unshare: mount, pid, net, ipc, uts) and another user",
     "user": "Linux namespaces (unshare: user, mount, pid, net, ipc, uts)",
-    "none": "a separate process with limits, and no namespaces: this machine permits none to this user",
+    "landlock": "Landlock (files, signals, TCP) and limits, and no namespaces: this machine permits none to this user",
+    "account": "another user and limits, and no namespaces: a submission can read what every user of this machine can",
+    "none": "a separate process with limits, and no namespaces: a submission may do what you may",
 }
 
 MEMORY = 2**30  # bytes a submission may take, per rank
@@ -48,6 +54,9 @@ FIRST_USER = 20_000  # a number per process, which no account has
 USERS = 40_000
 STARTER = Path(__file__).with_name("start.py")
 PROBE_S = 30.0
+PREFIX = "farandole-lab-"  # of the folder of a launch
+OTHERS_TASKS = 128  # processes and threads that this user may start elsewhere meanwhile
+CAP_CHOWN, CAP_SETGID, CAP_SETUID = 0, 6, 7
 
 
 @dataclass(frozen=True)
@@ -83,15 +92,16 @@ class Sandbox:
         root = self.folder / "root"
         for folder in (root, self.scratch):
             folder.mkdir(exist_ok=True)
-        user = FIRST_USER + os.getpid() % USERS if os.geteuid() == 0 and self.mode != "user" else 0
-        user = user if self._may_drop() else 0
+        user = FIRST_USER + os.getpid() % USERS if self._changes_user() else 0
         for folder in self.writable if user else ():
             os.chown(folder, user, user)
         limits = dict(LIMITS) if not self.whole else dict(LIMITS_OF_A_LAUNCH)
-        if self.mode == "none":
-            self.scratch.chmod(0o777)
-            if not user:
-                del limits["NPROC"]  # it would count all of the user's processes
+        if self.mode not in NAMESPACES:
+            if user:
+                os.chown(self.scratch, user, user)
+                self._let_through()
+            else:
+                limits["NPROC"] += _tasks() + OTHERS_TASKS  # all of this user's count
         specification = {
             "mode": self.mode,
             "parent": os.getpid(),
@@ -128,11 +138,15 @@ class Sandbox:
         path.chmod(0o644)
         return path
 
-    def _may_drop(self) -> bool:
-        """Without namespaces another user has to be able to read this Python where it is."""
-        return self.mode != "none" or all(
-            path.stat().st_mode & 0o001 for path in Path(python()).resolve().parents if path.is_dir()
-        )
+    def _changes_user(self) -> bool:
+        return self.mode == "root" or (self.mode in ("landlock", "account") and may_change_user())
+
+    def _let_through(self) -> None:
+        """Let another user pass, not look, through the folders of a launch to this one."""
+        above = [self.folder, *self.folder.parents]
+        launch = next(number for number, path in enumerate(above) if path.name.startswith(PREFIX))
+        for path in above[: launch + 1]:
+            path.chmod(path.stat().st_mode | 0o011)
 
     def _environment(self) -> dict[str, str]:
         scratch = str(self.scratch)
@@ -152,12 +166,23 @@ class Sandbox:
 
 @cache
 def mode(folder: Path) -> Mode:
-    """Return the best means that work here, found by trying them. `folder` is one for temporary files."""
-    candidates: list[Mode] = ["root", "user"] if os.geteuid() == 0 else ["user"]
+    """Return the best means that work here, found by trying them.
+
+    Args:
+        folder: for temporary files; its name begins with `PREFIX`.
+    """
+    candidates: list[Mode] = ["root"] if os.geteuid() == 0 else []
+    candidates.append("user")
+    # Other users cannot be signalled anyway; of the same user's processes Landlock knows from its version 6.
+    if start.landlock_version() >= (4 if may_change_user() else 6):
+        candidates.append("landlock")
+    if may_change_user():
+        candidates.append("account")
+    program = [python(), "-I", "-S", "-c", "import json, sys; open(sys.argv[1]).close()", np.__file__]
     for candidate in candidates if sys.platform == "linux" else []:
         trial = folder / f"probe-{candidate}"
         trial.mkdir(parents=True, exist_ok=True)
-        probe = Sandbox(candidate, trial).start([python(), "-I", "-S", "-c", "import json"], subprocess.DEVNULL)
+        probe = Sandbox(candidate, trial).start(program, subprocess.DEVNULL)
         try:
             if probe.wait(PROBE_S) == 0:
                 return candidate
@@ -165,6 +190,27 @@ def mode(folder: Path) -> Mode:
             probe.kill()
             probe.wait()
     return "none"
+
+
+@cache
+def may_change_user() -> bool:
+    """Return whether this process may become another user, and that user could read this Python where it is."""
+    if sys.platform != "linux" or os.geteuid() != 0:
+        return False
+    status = Path("/proc/self/status").read_text(encoding="utf-8")
+    capabilities = int(status.split("CapEff:")[1].split()[0], 16)
+    places = (Path(python()), *numpy_folders())
+    passable = all(parent.stat().st_mode & 0o001 for place in places for parent in place.resolve().parents)
+    return passable and all(capabilities >> number & 1 for number in (CAP_CHOWN, CAP_SETGID, CAP_SETUID))
+
+
+def _tasks() -> int:
+    """Return how many processes and threads this user has."""
+    number = 0
+    for process in psutil.process_iter():
+        with suppress(psutil.Error):
+            number += process.num_threads() if process.uids().real == os.getuid() else 0
+    return number
 
 
 def python() -> str:

@@ -9,8 +9,11 @@ to be installed. Three processes follow each other:
     waits, and ends      builds the file system, then waits               has no rights left
     with its parent      when it ends, the kernel kills all in the namespace
 
-The new file system is a small one in memory in which only what the specification names is visible, read-only. Where
-the machine permits no namespaces the mode is "none": the limits, and another user where this one is root.
+The new file system is a small one in memory in which only what the specification names is visible, read-only.
+
+Where the machine permits no namespaces this process supervises the program, and ends whatever that has started. The
+program has limits, and is another user where the specification says so. With Landlock, a part of the kernel that every
+user may use, it can only open what the specification names, and signal no process but its own.
 """
 
 from __future__ import annotations
@@ -25,6 +28,7 @@ import signal
 import socket
 import struct
 import sys
+from collections.abc import Iterator
 from contextlib import suppress
 from typing import Any, NoReturn
 
@@ -40,18 +44,24 @@ MS_RDONLY, MS_NOSUID, MS_NODEV, MS_NOEXEC, MS_REMOUNT, MS_BIND, MS_REC, MS_PRIVA
     1 << 18,
 )
 MNT_DETACH = 2
-PR_SET_PDEATHSIG, PR_SET_NO_NEW_PRIVS = 1, 38
+PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER, PR_SET_NO_NEW_PRIVS = 1, 36, 38
+LANDLOCK_CREATE, LANDLOCK_ADD, LANDLOCK_RESTRICT = 444, 445, 446  # the same numbers on every architecture
+LANDLOCK_READ, LANDLOCK_LIST = 0b1101, 0b1000  # execute, read files and folders; read folders
+LANDLOCK_FILE = 0b111 | 3 << 14  # what concerns files
 SIOCGIFFLAGS, SIOCSIFFLAGS, IFF_UP = 0x8913, 0x8914, 1
 DEVICES = ("null", "zero", "full", "random", "urandom")
+NAMESPACES = ("root", "user")  # the modes that have them
 INSIDE = 1000  # the user's number inside a user namespace
 
 libc = ctypes.CDLL(None, use_errno=True)
 
 
-def call(name: str, *arguments: Any) -> None:
-    if getattr(libc, name)(*arguments) < 0:
+def call(name: str, *arguments: Any) -> int:
+    found: int = getattr(libc, name)(*arguments)
+    if found < 0:
         number = ctypes.get_errno()
         raise OSError(number, f"{name}: {os.strerror(number)}")
+    return found
 
 
 def mount(source: str | None, target: str, kind: str | None = None, flags: int = 0, data: str | None = None) -> None:
@@ -142,7 +152,55 @@ def drop_rights(spec: dict[str, Any]) -> None:
         os.setgroups([])
         os.setresgid(spec["user"], spec["user"], spec["user"])
         os.setresuid(spec["user"], spec["user"], spec["user"])
-    call("prctl", PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
+    if sys.platform == "linux":
+        call("prctl", PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
+
+
+def landlock_version() -> int:
+    """Return the version of Landlock that this kernel has; 0 if it has none, or it is switched off."""
+    if sys.platform != "linux":
+        return 0
+    return max(0, int(libc.syscall(LANDLOCK_CREATE, None, ctypes.c_size_t(0), 1)))
+
+
+def restrict(spec: dict[str, Any]) -> None:
+    """Let this process and its children open only what the specification names, by Landlock.
+
+    From version 4 they can also use no TCP, from version 6 signal no process that is not theirs.
+    """
+    version = landlock_version()
+    rights = (1 << {1: 13, 2: 14, 3: 15, 4: 15}.get(version, 16)) - 1
+    handled = struct.pack("=QQQ", rights, 3, 3)[: 8 if version < 4 else 16 if version < 6 else 24]
+    rules = call("syscall", LANDLOCK_CREATE, handled, ctypes.c_size_t(len(handled)), 0)
+    readable = {os.path.realpath(path) for path in (*spec["readable"], *spec["shown"])}
+    allowed = dict(part for path in readable for part in parts(path, spec["hidden"]))
+    allowed |= dict.fromkeys((*(f"/dev/{name}" for name in DEVICES), spec["scratch"]), rights)
+    for path, right in allowed.items():
+        with suppress(FileNotFoundError):
+            place = os.open(path, os.O_PATH)
+            right &= rights if os.path.isdir(path) else rights & LANDLOCK_FILE
+            call("syscall", LANDLOCK_ADD, rules, 1, struct.pack("=Qi", right, place), 0)
+            os.close(place)
+    call("syscall", LANDLOCK_RESTRICT, rules, 0)
+    os.close(rules)
+
+
+def parts(path: str, hidden: list[str]) -> Iterator[tuple[str, int]]:
+    """Yield what may be read, with the rights, of a path in which something is hidden.
+
+    No rule can take back what another allows, so each of its parts has one. The names of the hidden files stay visible:
+    Python has to list the folders that they are in.
+    """
+    if path in hidden:
+        return
+    if not any(each.startswith(path.rstrip("/") + "/") for each in hidden):
+        yield path, LANDLOCK_READ
+        return
+    yield path, LANDLOCK_LIST
+    for name in os.listdir(path):
+        inner = os.path.join(path, name)
+        if not os.path.islink(inner):
+            yield from parts(inner, hidden)
 
 
 def become(spec: dict[str, Any]) -> NoReturn:
@@ -158,8 +216,9 @@ def become(spec: dict[str, Any]) -> NoReturn:
     os.execve(spec["command"][0], spec["command"], spec["environment"])
 
 
-def end_with_parent(parent: int) -> None:
-    call("prctl", PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+def end_with_parent(parent: int, by: int = signal.SIGKILL) -> None:
+    if sys.platform == "linux":
+        call("prctl", PR_SET_PDEATHSIG, by, 0, 0, 0)
     if parent and os.getppid() != parent:
         os._exit(1)
 
@@ -175,12 +234,55 @@ def wait_for(child: int) -> int:
             return os.waitstatus_to_exitcode(status) % 256
 
 
-def main(spec: dict[str, Any]) -> NoReturn:
-    end_with_parent(spec["parent"])
-    if spec["mode"] == "none":
+def supervise(spec: dict[str, Any]) -> NoReturn:
+    """Run the program without namespaces. When it ends, or this process is told to end, end all that it has started."""
+    end_with_parent(spec["parent"], signal.SIGTERM)
+    if sys.platform == "linux":
+        call("prctl", PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)  # orphans become children of this process
+    supervisor = os.getpid()
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
+    program = os.fork()
+    if not program:
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
         drop_rights(spec)
-        end_with_parent(spec["parent"])  # the change of the user has cleared it
+        end_with_parent(supervisor)  # after the change of the user, which would clear it
+        if spec["mode"] == "landlock":
+            restrict(spec)
         become(spec)
+
+    def stop(*_: object) -> NoReturn:
+        end_children(program)
+        os._exit(128 + signal.SIGTERM)
+
+    signal.signal(signal.SIGTERM, stop)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
+    for descriptor in spec["descriptors"]:
+        os.close(descriptor)
+    code = wait_for(program)
+    end_children(program)
+    os._exit(code)
+
+
+def end_children(group: int) -> None:
+    """Kill all children of this process, and those that become its children by that, until there are none."""
+    while True:
+        with suppress(OSError):
+            os.killpg(group, signal.SIGKILL)
+        with suppress(OSError), open(f"/proc/self/task/{os.getpid()}/children") as children:
+            for child in children.read().split():
+                with suppress(OSError):
+                    os.kill(int(child), signal.SIGKILL)
+        try:
+            os.wait()
+        except ChildProcessError:
+            return
+
+
+def main(spec: dict[str, Any]) -> NoReturn:
+    os.umask(0o022)  # another user has to be able to read what is made here
+    if spec["mode"] not in NAMESPACES:
+        supervise(spec)
+    end_with_parent(spec["parent"])
     flags = CLONE["mount"] | CLONE["uts"] | CLONE["ipc"] | CLONE["pid"] | CLONE["net"]
     user, group = os.getuid(), os.getgid()
     if spec["mode"] == "user":
