@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import socket
 import uuid
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -95,6 +96,16 @@ def session() -> Iterator[str]:
     described = [" ".join(process.cmdline()) for process in left]
     processes.end(left)
     assert not left, f"left running after the last test: {described}"
+    assert fork_server_answers(), "the fork server has ended: since then each rank has imported torch by itself"
+
+
+def fork_server_answers() -> bool:
+    """Whether the fork server that was started, if one was, takes requests."""
+    path = os.environ.get(fork_client.ADDRESS, "0").rpartition(":")[2]
+    if not path.startswith("/"):
+        return True
+    with socket.socket(socket.AF_UNIX) as connection:
+        return not connection.connect_ex(path)
 
 
 @pytest.fixture(autouse=True)

@@ -7,6 +7,7 @@ import os
 import resource
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -228,6 +229,17 @@ def test_started_as_python_starts_a_module_the_client_has_a_fork_too(address: di
     )
     assert (warmed["torch"], cold["torch"]) == (True, False)
     assert warmed["python"] == cold["python"]
+
+
+@pytest.mark.parametrize("sent", [b"", b"\x10", fork_client.NUMBER.pack(100), fork_client.NUMBER.pack(100) + b"{"])
+def test_a_rank_that_dies_in_the_middle_of_its_request_costs_the_others_nothing(
+    sent: bytes, address: dict[str, str], tmp_path: Path
+) -> None:
+    """Else all later ranks would import torch: a launch that is ended as it starts would slow down all others."""
+    with socket.socket(socket.AF_UNIX) as dies:
+        dies.connect(address[fork_client.ADDRESS].rpartition(":")[2])
+        dies.sendall(sent)
+    assert told(rank(tmp_path, TELL, address))["torch"]
 
 
 def test_without_a_fork_server_the_client_runs_the_program_itself(tmp_path: Path) -> None:

@@ -50,6 +50,8 @@ OWN = (
     "farandole.scenarios",
 )
 
+REQUESTS_WITHIN_S = 10.0  # a rank that is stopped in the middle of its request keeps others waiting for so long
+
 
 @dataclass(frozen=True)
 class Request:
@@ -115,12 +117,18 @@ class ForkServer:
 
     def _fork(self) -> Request | None:
         client, _ = self.listener.accept()
+        client.settimeout(REQUESTS_WITHIN_S)
         try:
             request = _request(client)
-        except (OSError, ValueError):  # it has died already
+        except (OSError, ValueError):  # it has died, or stopped, before it had sent the whole request
             client.close()
             return None
-        pid = os.fork()
+        try:
+            pid = os.fork()
+        except OSError:  # no memory, or too many processes: the rank does its work itself
+            _close_all(request.streams)
+            client.close()
+            return None
         if not pid:
             client.close()
             self._close()
@@ -131,8 +139,7 @@ class ForkServer:
             if request.state["path"] != self.path or changed(self.sources) != self.sources:
                 forget_own_modules()
             return request
-        for stream in request.streams:
-            os.close(stream)
+        _close_all(request.streams)
         fork = Fork(pid, os.pidfd_open(pid), client)
         self.forks.add(fork)
         self.events.register(fork.end, selectors.EVENT_READ, partial(self._ended, fork))
@@ -186,10 +193,30 @@ def _close(fork: Fork) -> None:
     fork.client.close()
 
 
+def _close_all(descriptors: Iterable[int]) -> None:
+    for each in descriptors:
+        os.close(each)
+
+
 def _request(client: socket.socket) -> Request:
+    """Return what the client sends.
+
+    Raises:
+        OSError, ValueError: it ends, or stops, before it has sent all.
+    """
     header, streams, _, _ = socket.recv_fds(client, NUMBER.size, len(STREAMS))
-    with client.makefile("rb") as file:
-        return Request(marshal.loads(file.read(*NUMBER.unpack(header))), streams)
+    try:
+        if len(header) < NUMBER.size:
+            raise ConnectionError("the rank has died")
+        (length,) = NUMBER.unpack(header)
+        with client.makefile("rb") as file:
+            state = file.read(length)
+        if len(state) < length:
+            raise ConnectionError("the rank has died")
+        return Request(marshal.loads(state), streams)
+    except BaseException:
+        _close_all(streams)
+        raise
 
 
 def become(request: Request) -> None:
