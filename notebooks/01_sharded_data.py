@@ -278,7 +278,7 @@ my_steps.compare(steps)
 my_sizes.compare([batch_size(share, steps, 0) for share in shares])
 
 # %% [markdown]
-# ### Stop in the middle, and go on
+# ### Stop in the middle, and continue
 #
 # A long training run is interrupted sooner or later. If it starts again at the beginning of an epoch, some samples
 # are used twice and others not at all. So the sampler's position belongs in the **checkpoint** (检查点). It is four

@@ -269,7 +269,7 @@ twins = {"torch DDP": "ddp_sgd"}
 if find_spec("horovod"):
     twins["Horovod"] = "horovod_sgd"
 else:
-    print("Horovod is not installed here, so we go on without it; farandole doctor says how to get it.")
+    print("Horovod is not installed here, so we continue without it; farandole doctor says how to get it.")
 for name, scenario in twins.items():
     runs[name] = launch(scenario, ranks=4, **recipe, out=folder / scenario)
 compare(*runs)

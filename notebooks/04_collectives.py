@@ -148,7 +148,7 @@ for first, second in (("reduce", "broadcast"), ("reduce-scatter", "all-gather"),
     halves.append(execute(schedules[second], ranks, start=halves[0].held))
     complete = all(chunk == Counter(range(ranks)) for chunks in halves[1].held for chunk in chunks)
     count = " + ".join(str(len(half.rounds)) for half in halves)
-    print(f"{first}, then {second}: {count} rounds; everybody has the sum: {complete}")
+    print(f"{first}, then {second}: {count} rounds; every rank has the sum: {complete}")
 
 # %% [markdown]
 # The first pair is the all-reduce by tree, the second one the ring. Other algorithms for the same two pairs give

@@ -293,12 +293,14 @@ tidy(ax)
 my_sums = predict("the sums in float32, float16 and bfloat16, as a list", ...)
 
 # %% tags=["nbval-check-output"]
+sums = []
 for name, kind in KINDS.items():
     total = torch.ones((), dtype=kind)
     for _ in range(4096):
         total += torch.tensor(2.0**-12, dtype=kind)
-    print(f"{name:9} 1 + 4096 times 2^-12 = {total.item():g}")
-my_sums.compare([2, 1, 1])
+    sums.append(total.item())
+    print(f"{name:9} 1 + 4096 times 2^-12 = {sums[-1]:g}")
+my_sums.compare(sums)
 
 # %% [markdown]
 # So the parameters are kept in float32, the **master copy** (主副本), and cast before each step. The next cell trains
@@ -839,7 +841,7 @@ for (rule, rate), (losses, rates) in adapted_runs.items():
 my_learned.compare(sum(float(np.mean(losses[-20:])) < 1.0 for losses, _ in adapted_runs.values()))
 
 # %% [markdown]
-# Both rules find a rate from either side. By gradients the rate goes on falling near the end, where the gradients are
+# Both rules find a rate from either side. By gradients the rate keeps falling near the end, where the gradients are
 # mostly noise: half of them then point back, and each of these halves the rate. A schedule does that on purpose.
 #
 # ## 8 To measure without stopping
@@ -1090,7 +1092,7 @@ figure.tight_layout()
 # %% tags=["nbval-check-output"]
 chosen = [[(trial["number"], trial["hidden"], trial["steps"]) for trial in found[ranks]] for ranks in (4, 1)]
 print("how many ended at which step:", [sum(trial["steps"] == steps for trial in found[4]) for _, steps in plan])
-print("on 1 rank the same trials go on:", chosen[0] == chosen[1])
+print("on 1 rank the same trials continue:", chosen[0] == chosen[1])
 print("all ranks end with the best one's model:", len(set(searches[4].summary.params_sha256)) == 1)
 print("more than 8 of 10 test images right:", searches[4].summary.test_accuracy > 0.8)
 

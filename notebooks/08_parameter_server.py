@@ -546,7 +546,7 @@ figure.tight_layout()
 #
 # Step 6 says: again, until the last iteration *or until the model has converged*. Which process detects that?
 # Document 001 has its asynchronous update: a background thread looks at the model's latest state from time to time,
-# and decides whether the updates go on (决定是否继续进行模型的更新). Here it is a second thread of the manager. It
+# and decides whether the updates continue (决定是否继续进行模型的更新). Here it is a second thread of the manager. It
 # reads the parameters like a client that does not train, so no worker waits for it.
 #
 # **Predict:** three workers could take 20,000 iterations each. The thread looks every 50 ms, and ends the training when

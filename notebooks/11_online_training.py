@@ -334,7 +334,7 @@ for name, run in held_up.items():
 #
 # ## What you have seen
 #
-# - A model that stops learning gets worse when its data drift; one that goes on learning follows.
+# - A model that stops learning gets worse when its data drift; one that continues to learn follows.
 # - A stream is its own test: predict first, learn then. One forward pass does both.
 # - A reader without a clock gets whole parameters, never torn ones, from servers that are being updated.
 # - How old parameters may be depends on the drift. Measure their age in updates, not only in seconds.

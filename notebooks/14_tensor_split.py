@@ -73,9 +73,9 @@ def equation(ax, title, *terms):
 
 figure, axes = plt.subplots(2, 1, figsize=(8.5, 4.2), layout="constrained")
 left, right = ("", 2, 3, BLUE), ("", 2, 3, ORANGE)
-equation(axes[0], "A by columns: everybody needs all of X, and finds some columns of Y",
+equation(axes[0], "A by columns: every rank needs all of X, and computes some columns of Y",
          ("X", 2, 2.4, GREY), "·", ("A", 2.4, 3, "columns"), "=", ("Y", 2, 3, "columns"))  # fmt: skip
-equation(axes[1], "A by rows: some columns of X are enough, but what one finds is only a summand of Y",
+equation(axes[1], "A by rows: a rank needs some columns of X, and computes only one summand of Y",
          ("X", 2, 2.4, "columns"), "·", ("A", 2.4, 3, "rows"), "=", left, "+", right)  # fmt: skip
 
 # %% [markdown]

@@ -71,7 +71,7 @@ folder = Path(workplace.name)
 plt.rcParams["figure.dpi"] = 100
 
 # %% [markdown]
-# ## 1 All that decides how a training goes on
+# ## 1 All that decides how a training continues
 #
 # Here is a small training program in plain torch, in one process: a network with dropout, an optimizer with a state
 # (Adam), batches in a shuffled order. `save` copies four things; `restore` restores whatever it is given.
@@ -190,11 +190,12 @@ def save(step, slot, ranks=2, writing=(0, 1)):
 
 
 def show():
-    """Print which checkpoint would be used, and what is wrong with the others."""
+    """Print which checkpoint would be used, and what is wrong with the others; return its step."""
     found, troubles = checkpoint.newest(slots)
     for trouble in troubles:
         print(trouble.replace(str(slots), "…"))
-    print(f"goes on from step {found.step}, parameters {found.shared['parameters'].tolist()}" if found else "nothing")
+    print(f"continues from step {found.step}, parameters {found.shared['parameters'].tolist()}" if found else "nothing")
+    return found.step if found else None
 
 
 slots = folder / "slots"
@@ -204,7 +205,7 @@ for file in sorted(slots.rglob("*.*")):
     print(file.relative_to(slots))
 described = json.loads((slots / "slot-1" / "rank-0.json").read_text())
 print({name: value for name, value in described.items() if name not in ("sha256", "tensors_crc32")})
-show()
+_ = show()
 
 # %% [markdown]
 # The tensors are in files of the safetensors format, which holds numbers and no code. The JSON file beside each is
@@ -214,7 +215,7 @@ show()
 # short, (c) if rank 0 has already written step 60 into slot 0, and rank 1 died before it did?
 
 # %%
-my_steps = predict("the steps it goes on from in (a), (b) and (c), as a list", ...)
+my_steps = predict("the steps it continues from in (a), (b) and (c), as a list", ...)
 
 # %% tags=["nbval-check-output"]
 victim = slots / "slot-1" / "rank-1.safetensors"
@@ -222,18 +223,18 @@ whole = victim.read_bytes()
 
 print("(a) a flipped bit:")
 victim.write_bytes(whole[:-1] + bytes([whole[-1] ^ 1]))
-show()
+steps = [show()]
 print("\n(b) cut short:")
 victim.write_bytes(whole[: len(whole) // 2])
-show()
+steps.append(show())
 victim.write_bytes(whole)
 print("\n(c) one rank has written step 60, the other has not:")
 save(step=60, slot=0, writing=(0,))
-show()
+steps.append(show())
 print("\n(c) and (b), both slots at once:")
 victim.write_bytes(whole[: len(whole) // 2])
-show()
-my_steps.compare([20, 20, 40])
+_ = show()
+my_steps.compare(steps)
 
 # %% [markdown]
 # In (c) only slot 0 is lost, because slot 1 has not been touched. That is the purpose of the second slot. It only
@@ -256,7 +257,7 @@ for file in sorted((slots / "slot-1").iterdir()):
         cut, found_out = cut + 1, found_out + (checkpoint.newest(slots)[0].step == 60)
     file.write_bytes(whole)
 print("a bit flipped in every byte, and cut at every byte: always found out:", found_out == flipped + cut > 1000)
-show()
+_ = show()
 
 # %% [markdown]
 # ## 3 The real thing
@@ -283,9 +284,9 @@ my_pause = predict("(b) seconds without work", ...)
 
 # %% tags=["nbval-check-output"]
 def announce(line):
-    """Is told of each restart, while nobody is running."""
+    """Called before each restart, while no rank runs."""
     print(line)
-    shutil.copytree(folder / "killed", folder / "three ranks")  # section 4 goes on from here, too
+    shutil.copytree(folder / "killed", folder / "three ranks")  # section 4 continues from here, too
 
 
 runs["killed"] = supervised_launch(
@@ -324,12 +325,12 @@ figure, ax = plt.subplots(figsize=(9.5, 3.2))
 for name, colour in (("uninterrupted", ORANGE), ("killed", BLUE)):
     at = np.array([line["wall_s"] for line in runs[name].metrics])
     loss = smooth(losses[name])
-    if name == "killed":  # no line where nobody worked
+    if name == "killed":  # no line where no rank worked
         place = 130 - fault["steps_lost"]
         at, loss = np.insert(at, place, np.nan), np.insert(loss, place, np.nan)
     ax.plot(at, loss, color=colour, label=name)
 ax.axvspan(last_saved.when - begin, failed, color=RED, alpha=0.5, linewidth=0, label="killed: work lost")
-ax.axvspan(failed, again, color=GREY, alpha=0.3, linewidth=0, label="killed: nobody works")
+ax.axvspan(failed, again, color=GREY, alpha=0.3, linewidth=0, label="killed: no rank works")
 checkpoints = [line.when - begin for line in lines if line.what == "checkpoint"]
 bottom = ax.get_xaxis_transform()  # seconds, and parts of the axis
 ax.plot(checkpoints, [0.04] * len(checkpoints), "|", color=GREEN, markersize=12, transform=bottom, label="checkpoint")
@@ -339,7 +340,7 @@ ax.legend(frameon=False, ncols=5, loc="lower center", bbox_to_anchor=(0.5, 1), f
 figure.tight_layout()
 
 print(f"{fault['steps_lost']} steps were done again, {failed - (last_saved.when - begin):.2f} s of work")
-print(f"noticed after {fault['detected_s']:.2f} s; nobody worked for {fault['resumed_s']:.1f} s")
+print(f"detected after {fault['detected_s']:.2f} s; no rank worked for {fault['resumed_s']:.1f} s")
 
 # %% [markdown]
 # The lost steps are the smaller part. Most of the time goes into starting: a pause of a second, starting Python and
@@ -582,12 +583,12 @@ told = runs["told to stop"]
 starts = [line.step for line in event_log.lines() if line.what == "start"]
 print("ranks that could be signalled:", len(ranks))
 print("exit code:", process.returncode)
-print("stopped before the last step, and went on from there:", len(starts) == 2 and 0 < starts[1] < 200)
-print("it was told which step that is:", f"saved before step {starts[1]}:" in said)
+print("stopped before the last step, and continued from there:", len(starts) == 2 and 0 < starts[1] < 200)
+print("its message names that step:", f"saved before step {starts[1]}:" in said)
 print("failures in the record:", len(told.summary.faults))
 print("each step once in the record:", [line["step"] for line in told.metrics] == list(range(200)))
 print(
-    "the same parameters, to the bit, as if nobody had said a word:",
+    "the same parameters, to the bit, as without the stop:",
     told.summary.params_sha256 == healthy.params_sha256,
 )
 

@@ -91,16 +91,16 @@ try:
     MPI.COMM_WORLD.Barrier()
 except MPI.Exception:
     pass
-print("I go on")
+print("I continue")
 """)
 mpi = replace(mpirun.detect(), fault_tolerant=False)  # MPI as it is normally started
 ended = subprocess.run(
     mpi.command(4, [sys.executable, str(mortal)]),
     env=mpi.environment(os.environ), capture_output=True, text=True, timeout=60,
 )  # fmt: skip
-print("lines printed:", ended.stdout.count("I go on"))
+print("lines printed:", ended.stdout.count("I continue"))
 print("the whole job has ended as rank 2 did, by SIGKILL:", ended.returncode == 128 + signal.SIGKILL)
-my_lines.compare(ended.stdout.count("I go on"))
+my_lines.compare(ended.stdout.count("I continue"))
 
 # %% [markdown]
 # None. mpirun detects that a process has ended, and kills the other three. There is a reason: MPI programs assume
@@ -340,7 +340,7 @@ my_one.compare(sum(who == leader for who, leader in led["raft"].items()))
 # is safe because shrink has given every rank the same list of living ranks. Section 5 discusses the assumption behind
 # this.
 #
-# ## 3 Going on
+# ## 3 Continuing
 #
 # The code calls what all members have to agree on the **view**. Each member has a *slot*, which determines its part
 # of a batch; members without a slot wait, as **spares**. This is the complete rule for a death:
@@ -433,7 +433,7 @@ def around_the_failure(run, lines, ax):
         start, length = event["ts"] / 1e3 - death, event["dur"] / 1e3
         if event["args"]["depth"] == 0 and start < until and start + length > since:
             ax.barh(event["pid"], length, left=start, height=0.7, color=ACTIVITY[event["cat"]], linewidth=0)
-    moments = {"killed": 0, "noticed": (noticed.when - failed.when) * 1e3, "goes on": caught_up - death}
+    moments = {"killed": 0, "detected": (noticed.when - failed.when) * 1e3, "continues": caught_up - death}
     for (name, at), colour in zip(moments.items(), (RED, GREEN, PURPLE), strict=True):
         ax.axvline(at, color=colour, linewidth=1.5)
         ax.text(at, -0.55, name, color=colour, ha="center", va="bottom", fontsize=9)
@@ -455,7 +455,7 @@ figure.tight_layout()
 
 for name in ("shrunk", "spare", "centre"):
     detected_ms, resumed_ms = (runs[name].summary.faults[0][what] * 1e3 for what in ("detected_s", "resumed_s"))
-    print(f"{name:8}noticed after {detected_ms:.0f} ms, the next step done after {resumed_ms:.0f} ms")
+    print(f"{name:8}detected after {detected_ms:.0f} ms, the next step done after {resumed_ms:.0f} ms")
 
 # %% [markdown]
 # On the left are the last steps: compute, wait for the slowest, all-reduce. The long orange bars are an all-reduce in

@@ -125,7 +125,7 @@ with World.start(options) as world:
         found = go_on(replica, 20, 60)
         agree, same = different(found) == 1, torch.equal(found, expected)
         if world.rank == 0:
-            print(f"lost of rank 2: {lost:10} the four agree: {agree};  as if nobody had died: {same}")
+            print(f"lost of rank 2: {lost:10} the four agree: {agree};  as without a death: {same}")
 
 # %% tags=["nbval-check-output"]
 my_agree.compare("yes")
@@ -164,7 +164,7 @@ def couples(n):
 
 
 def keeper(n):
-    """Worker 0 keeps everybody's, and worker 1 that of worker 0."""
+    """Worker 0 keeps the parts of all, and worker 1 that of worker 0."""
     return [list(range(n)), [1, 0], *([worker] for worker in range(2, n))]
 
 
@@ -222,7 +222,7 @@ for n in range(4, 17, 2):
     print(f"{n:3} workers      " + "".join(f"{count:12}" for count in counts) + f"{comb(n, 2):6}")
 
 triples = {n: [len(fatal(plan, n, 3)) for plan in plans.values()] for n in range(4, 17, 2)}
-print("\nfatal triples are all but those in which nobody's keeper is dead, too:")
+print("\nfatal triples are all but those in which no dead worker's keeper is dead, too:")
 print("ring:       n(n−4)(n−5)/6 of them", all(
     comb(n, 3) - t[0] == n * (n - 4) * (n - 5) // 6 for n, t in triples.items()))  # fmt: skip
 print("couples:    8 · (n/2 over 3)     ", all(comb(n, 3) - t[1] == 8 * comb(n // 2, 3) for n, t in triples.items()))
@@ -364,14 +364,14 @@ def read_aloud(run):
             "start": f"{who} leads, and all begin at step {line.step}",
             "first step": f"step {line.step} is done",
             "failure": f"{who} dies as step {line.step} begins",
-            "noticed": f"{who} is missed",
+            "noticed": f"the death of {who} is detected",
         }
         if line.what in said:
             print(f"{(line.when - died) * 1e3:9.1f} ms   {said[line.what]}")
 
 
 read_aloud(runs["with a spare"])
-print(f"missed after {fault['detected_s'] * 1e3:.0f} ms, the first step done after {fault['resumed_s'] * 1e3:.0f} ms")
+print(f"detected after {fault['detected_s'] * 1e3:.0f} ms, the first step done after {fault['resumed_s'] * 1e3:.0f} ms")
 
 # %% [markdown]
 # The log may report rank 2's death more than once, because each of the others may detect it before it is informed.
@@ -592,7 +592,7 @@ for way, (_, again_s, colour) in ways.items():
     ax.loglog(every, [waste(way, k) for k in every], color=colour, label=way)
     ax.plot(best[way], waste(way, best[way]), "*", color=colour, markersize=13)
     ax.axhline(again_s / MTBF_S, color=colour, linestyle="--", linewidth=1)
-    print(f"{way + ':':29}{cost_s[way] * 1e3:6.1f} ms each, {again_s:6.2f} s until all go on;",
+    print(f"{way + ':':29}{cost_s[way] * 1e3:6.1f} ms each, {again_s:6.2f} s until all continue;",
           f"best every {best[way]:6.0f} steps; waste {waste(way, best[way]):.3%}")  # fmt: skip
 ax.plot([], [], "--", color=GREY, label="the recoveries alone")
 ax.axvline(5, color=GREY, linewidth=1, zorder=0)
@@ -621,7 +621,7 @@ my_k.compare("too small" if best["backup in memory"] > 5 else "too large")
 
 # %%
 chance = fault["resumed_s"] / MTBF_S * 2 / (4 - 1)
-print(f"one failure in {1 / chance:,.0f} is followed by a neighbour's before all go on")
+print(f"one failure in {1 / chance:,.0f} is followed by a neighbour's before all continue")
 print(f"at one failure an hour, once in {1 / chance / 8766:,.0f} years")
 
 # %% [markdown]
@@ -643,7 +643,7 @@ print(f"at one failure an hour, once in {1 / chance / 8766:,.0f} years")
 
 # %%
 my_stage = predict("(a) bytes per parameter", ...)
-my_three = predict("(c) three stages can go on", ..., "yes", "no")
+my_three = predict("(c) three stages can continue", ..., "yes", "no")
 
 # %%
 of_stages = {"depth": 3, "balance": "layers", "optimizer": "adam", "lr": 0.002, "steps": 40}
@@ -703,7 +703,7 @@ doubled = launch("parameter_server", ranks=5, **chain, out=folder / "doubled")
 orphaned = launch("parameter_server", ranks=5, **chain, fail="rank=1,step=30", out=folder / "orphaned")
 
 # %% tags=["nbval-check-output"]
-print("who is left:", "; ".join(orphaned.rank_names))
+print("ranks that are left:", "; ".join(orphaned.rank_names))
 print("steps lost:", [fault["steps_lost"] for fault in orphaned.summary.faults])
 digests = {run: set(run.summary.params_sha256) for run in (plain, doubled, orphaned)}
 print("the same parameters with a copy, to the bit:", digests[doubled] == digests[plain])
@@ -722,12 +722,12 @@ my_more.compare(more, within=0.05)
 # The manager can be replaced, too: with `fail="rank=0,step=30"` a server takes over its role and continues the
 # record.
 #
-# ## 9 Three ways to go on
+# ## 9 Three ways to continue
 #
 # | | restart (`16_restart`) | membership (`17_membership_and_election`) | backup |
 # |---|---|---|---|
 # | **needs** | a disk, and a supervisor | an MPI whose ranks outlive each other | that, and more memory |
-# | **survivors** | end and start again | go on | go back at most k steps, and go on |
+# | **survivors** | end and start again | continue | go back at most k steps, and continue |
 # | **survives** | everything | deaths of all but one | all but a worker's *and* its buddy's death at once |
 # | **lost** | steps since the last checkpoint | no step; the dead rank's own state | at most k steps |
 # | **divided optimizer** | can be restored | a part would be gone | can be restored |

@@ -247,7 +247,7 @@ print(f"from a death to the first step after it: {restart_s:.1f} s")
 # %% tags=["nbval-check-output"]
 for name in chaos_of:
     summary = runs[name].summary
-    print(f"{name}: somebody died, and each time all went on:", len(summary.faults) > 0)
+    print(f"{name}: ranks died, and each time training continued:", len(summary.faults) > 0)
     print("   each step once in the record:", [line["step"] for line in runs[name].metrics] == list(range(200)))
     print("   the same parameters as undisturbed:", summary.params_sha256 == runs["restart"].summary.params_sha256)
 print("backup and restart train the same model:", healthy.params_sha256 == runs["restart"].summary.params_sha256)
@@ -346,8 +346,8 @@ for ax in (left, right):
     ax.spines[["top", "right"]].set_visible(False)
     ax.legend(frameon=False, fontsize=9)
 figure.tight_layout()
-print(f"restart: {cost_s * 1e3:.0f} ms a checkpoint, {restart_s:.1f} s to go on;",
-      f"backup: {copy_s * 1e3:.1f} ms a copy, {resume_s:.2f} s to go on")  # fmt: skip
+print(f"restart: {cost_s * 1e3:.0f} ms a checkpoint, {restart_s:.1f} s to continue;",
+      f"backup: {copy_s * 1e3:.1f} ms a copy, {resume_s:.2f} s to continue")  # fmt: skip
 slower = {name: found[0].mean() / WORK_S for name, found in times.items()}
 print("at 40 failures a minute the replays take, as multiples of the work:",
       ", ".join(f"{name} {ratio:.2f}" for name, ratio in slower.items()))  # fmt: skip

@@ -213,11 +213,11 @@ print(f"push-sum: accuracy {pushed.summary.test_accuracy:.1%},",
 # ## 5 Asynchronous
 #
 # So far neighbours wait for each other, and so in the end every rank waits for the slowest. In **AD-PSGD** (Lian et
-# al. 2018) a rank that has a gradient averages with *one* neighbour and continues. Two ranks that asked each other
-# would both wait for ever, so some ranks ask and the others answer.
+# al. 2018) a rank that has a gradient averages with *one* neighbour and continues. Two ranks that sent each other a
+# request would both wait for ever, so some ranks send requests and the others answer them.
 
 # %% tags=["nbval-check-output"]
-print("on a ring of 6, who asks whom:", partners(topology("ring", 6)))
+print("on a ring of 6, active ranks and their partners:", partners(topology("ring", 6)))
 print("on a ring of 5:", partners(topology("ring", 5)))
 
 # %% [markdown]

@@ -97,7 +97,7 @@ for name, weights in {"weighted": samples / samples.sum(), "plain": np.full(3, 1
         at_home = w - rate * (w - wants)  # each one's own step
         w += weights @ (at_home - w)
     print(f"{name:>8} mean comes to rest at {w:.2f}")
-print(f"everybody's samples together want {wants @ samples / samples.sum():.2f}")
+print(f"all samples together want {wants @ samples / samples.sum():.2f}")
 my_weighted.compare(wants @ samples / samples.sum())
 my_plain.compare(w, within=1e-6)
 
