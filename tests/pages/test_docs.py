@@ -20,7 +20,7 @@ ROOT = Path(__file__).parents[2]
 HTML = ROOT / "docs" / "_build" / "html"
 # One of each kind: make test opens these, make soak every page.
 KINDS = (
-    *("index.html", "cost.html", "commands.html", "search.html", "reference/federated.html"),
+    *("index.html", "decentralised.html", "commands.html", "search.html", "reference/farandole_tools.hosts.html"),
     *("methods/sync_sgd.html", "labs/11_election.html", "notebooks/02_ring_all_reduce.html"),
 )
 SOAK = "FARANDOLE_SOAK" in os.environ
