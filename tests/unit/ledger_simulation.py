@@ -88,7 +88,7 @@ class LedgerSimulation:
         worker, outcome = grant.worker, self.outcome
         self._clock[worker] = grant.clock
         self._being_made[worker] = self._quadratic.gradient()
-        compute_s = self._draws(worker, self._iterations[worker])
+        compute_s = self._draws.seconds(worker, self._iterations[worker])
         pause_s = self.policy.pause(worker, grant.clock)
         self._iterations[worker] += 1
         read = self._passed(self._reads)

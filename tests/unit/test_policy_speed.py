@@ -95,7 +95,8 @@ class PlainHistory(LooksAtAllAfterEachPush, History):
 
     def _complete(self, now: float) -> list[Action]:
         missing = [worker for worker, clock in self.clocks.items() if clock <= self.step]
-        if (missing and not self._is_time(len(self.clocks) - len(missing), now)) or not self._newest:
+        enough = len(self.clocks) - len(missing) >= self.enough
+        if (missing and not (enough and self._is_time(now))) or not self._newest:
             return []
         self.step, self._began = self.step + 1, now
         enough = sum(clock > self.step for clock in self.clocks.values()) >= self.enough

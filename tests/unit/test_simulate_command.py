@@ -276,7 +276,7 @@ def test_who_has_computed_less_often_begins_again_at_its_own_end() -> None:
     times = Recorded(((1.0, 2.0, 3.0), (4.0, 5.0, 6.0, 7.0, 8.0)))
     draws = Draws(Setting(workers=2, steps=5, compute_s=1.0, straggler=times))
     for worker, own in enumerate(times.seconds):
-        assert [draws(worker, iteration) for iteration in range(11)] == list(islice(cycle(own), 11))
+        assert [draws.seconds(worker, iteration) for iteration in range(11)] == list(islice(cycle(own), 11))
     assert draws.block().shape == (5, 2), "of a collective method so many steps, however many were recorded"
 
 

@@ -73,7 +73,7 @@ def test_each_worker_uses_its_own_times_one_after_the_other() -> None:
     setting = replace(SETTING, workers=3, steps=5)
     own, draws, used = OwnSteps(setting), Draws(setting), [0, 0, 0]
     for steps in ([1, 2, 4], [3, 1, 9], [1, 1, 20]):
-        right = [sum(draws(each, used[each] + i) for i in range(count)) for each, count in enumerate(steps)]
+        right = [sum(draws.seconds(each, used[each] + i) for i in range(count)) for each, count in enumerate(steps)]
         assert own.take(np.array(steps)).tolist() == pytest.approx(right)
         used = [before + count for before, count in zip(used, steps, strict=True)]
 

@@ -80,7 +80,7 @@ class Pairs:
             self._rows, self._row = self._noise.normal(scale=self.setting.noise, size=(ROWS_OF_NOISE, 4)), 0
         self._moves[worker] = self.setting.lr * (CURVATURES * self.copies.x[worker] + self._rows[self._row])
         self._row += 1
-        compute_s = self._draws(worker, iteration)
+        compute_s = self._draws.seconds(worker, iteration)
         self.outcome.compute_s += compute_s
         self.outcome.computed += 1
         self._queue.add(self._queue.now + compute_s, ("computed", worker))

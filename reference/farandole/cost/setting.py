@@ -113,7 +113,7 @@ class Draws:
         self._rows, self._workers = setting.steps, setting.workers
         self._blocks: list[memoryview] = []  # each has `_rows` times of every worker, row by row
 
-    def __call__(self, worker: int, iteration: int) -> float:
+    def seconds(self, worker: int, iteration: int) -> float:
         """Return the seconds of that worker's iteration."""
         if self._recorded:
             own = self._recorded[worker]
@@ -125,7 +125,7 @@ class Draws:
             times = self.block()
             times *= self._setting.compute_s
             self._blocks.append(times.ravel().data)
-            return self(worker, iteration)
+            return self.seconds(worker, iteration)
         seconds: float = block[iteration % rows * self._workers + worker]
         return seconds
 

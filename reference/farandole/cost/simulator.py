@@ -27,7 +27,7 @@ from typing import Any
 
 from farandole.cost.late_gradients import LateGradients
 from farandole.cost.setting import Draws, Outcome, Setting
-from farandole.cost.worker_events import WorkerEvents
+from farandole.cost.worker_events import PART, WorkerEvents
 from farandole.parameter_server.core.policies import Policy
 
 TICK_S = 0.005  # a real server looks at the time every few milliseconds
@@ -41,7 +41,7 @@ class Simulation:
         self.outcome = Outcome()
         self.starts: list[tuple[float, int, int]] = []  # with few workers: when, which worker, which iteration
         workers = setting.workers
-        self._learning, self._draws = LateGradients(setting, self.outcome), Draws(setting)
+        self._learning, self._takes_s = LateGradients(setting, self.outcome), Draws(setting).seconds
         self._events = WorkerEvents(setting)
         self._in_rounds = policy.in_rounds
         self._limit = setting.steps * (1 if policy.in_rounds else workers)  # in steps, or in gradients
@@ -59,6 +59,7 @@ class Simulation:
 
     def _run(self) -> Outcome:
         policy, events, learning = self.policy, self._events, self._learning
+        made, waiting = self._made, self._waiting
         for worker in range(self.setting.workers):
             self._pull(worker, 0.0, 0.0)
         tick_s = max(TICK_S, self.setting.compute_s / 100, events.link_busy_s)  # a push looks at the time, too
@@ -66,9 +67,9 @@ class Simulation:
             events.ticks(tick_s)
         for now, worker in events:
             if worker != events.server:
-                if actions := policy.push(self._made[worker], now):
+                if actions := policy.push(made[worker], now):
                     learning.carry_out(actions, now)
-                if self._waiting and policy.gate != self._gate:
+                if waiting and policy.gate != self._gate:
                     self._answer(now)
                 self._pull(worker, now, now)
                 if self._gate is None:
@@ -99,6 +100,8 @@ class Simulation:
             self._gate = gate
             waiting = list(self._waiting.items())
             self._waiting.clear()
+            if PART * len(waiting) > self.setting.workers:
+                self._events.many_start()
             for worker, since in waiting:
                 self._pull(worker, now, since)
 
@@ -116,7 +119,7 @@ class Simulation:
             return
         iteration = self._iterations[worker]
         self._iterations[worker] = iteration + 1
-        takes_s = self._draws(worker, iteration)
+        takes_s = self._takes_s(worker, iteration)
         pause_s = policy.pause(worker, clock) if self._pauses else 0.0
         self._events.starts(worker, now, pause_s, takes_s)
         self._made[worker] = self._learning.begin(worker, clock, policy.lead(worker))

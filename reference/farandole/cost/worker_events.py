@@ -1,6 +1,7 @@
 """Workers that read, compute and push, in the order of time, and the links of their parameter server.
 
     events.starts(worker, now, pause_s, takes_s)    it reads the parameters, pauses, computes, and pushes its gradient
+    events.many_start()                             before many workers start at once
     events.ticks(time)                              the server looks at the time
     for time, worker in events: …                   a gradient arrives, or the server looks, the earliest first
 
@@ -11,7 +12,8 @@ link that carries both directions at the same time is two. One server's links st
 Events of the same time happen in the order in which they were added, as those of `runtime.event_queue` do. That queue
 is a heap, whose O(log n) steps through memory would be a third of a simulation. Messages need none, since they keep
 their order. Of the computations the earliest eighth is found and sorted by numpy, and taken one by one; those that are
-added to it meanwhile are few. Cost: O(1) of Python for each event, and a few dozen passes over n numbers for n of them.
+added to it meanwhile are few. Where many workers start at once they are not, so all are sorted anew. Cost: O(1) of
+Python for each event, and a few dozen passes over n numbers for n of them.
 """
 
 from __future__ import annotations
@@ -71,6 +73,17 @@ class WorkerEvents:
         self._until[worker] = read + pause_s + takes_s
         self._takes[worker] = takes_s
         self._add(worker, read + takes_s + pause_s)
+
+    def many_start(self) -> None:
+        """Let no computation be among the earliest, into which each of the many that follow would be inserted."""
+        if self._border == inf:  # as with few workers
+            return
+        for time, number, worker in self._earliest:
+            self._time[worker] = -time
+            self._number[worker] = -number
+        self._later += len(self._earliest)
+        self._earliest.clear()
+        self._border = -inf
 
     def ticks(self, time: float) -> None:
         """Let the server look at the time."""

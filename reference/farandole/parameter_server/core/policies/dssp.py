@@ -65,7 +65,7 @@ class DSSP(SSP):
 
     def started(self, worker: int, now: float) -> list[Action]:
         own = self._last[worker]
-        own.granted, own.within = now, self.lead(worker) <= self.low
+        own.granted, own.within = now, self.clocks[worker] <= self.slowest + self.low
         if own.extra:
             own.extra -= 1
         return super().started(worker, now)

@@ -48,7 +48,8 @@ class History(Quorum):
         return [Drop(newest)] if newest else []
 
     def _complete(self, now: float) -> list[Action]:
-        if self._late and not self._is_time(len(self.clocks) - len(self._late), now):
+        fresh = len(self.clocks) - len(self._late)
+        if self._late and (fresh < self.enough or not self._is_time(now)):
             return []
         if not self._newest:
             return []
@@ -61,8 +62,9 @@ class History(Quorum):
         self._newest = {worker: push for worker, push in self._newest.items() if worker in self.clocks}
         return [Apply(parts, keep=tuple(self._newest.values()))]
 
-    def _is_time(self, fresh: int, now: float) -> bool:
-        if self.step == 0 or fresh < self.enough:
+    def _is_time(self, now: float) -> bool:
+        """Return whether the late have had their time, once enough are in."""
+        if self.step == 0:
             return False
         if self._deadline is None:
             self._deadline = now + self.patience * (now - self._began)
