@@ -22,6 +22,7 @@ from farandole_tools.forked_ranks import fork_client, fork_server
 SESSION = "FARANDOLE_TEST_SESSION"
 WITHOUT_RANKS = (Path("tests/unit"), Path("tests/pages"))  # folders whose tests start none
 WITH_ALONE = ("labs", "parallel")  # the folders that the Makefile searches for tests that are to be alone
+EXCUSED = {"gpu", "kernel", "numerics"}  # marks of tests that not every machine can run
 REQUIRE_ALL = os.environ.get("FARANDOLE_REQUIRE") == "all"
 
 # The same examples every time, so that only a change of the code can fail; make soak looks for more and new ones.
@@ -65,9 +66,9 @@ def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item) -> Iterator[None]:
-    """FARANDOLE_REQUIRE=all: a skipped test has failed, except where it needs a GPU or another machine's rounding."""
+    """FARANDOLE_REQUIRE=all: a skipped test has failed, except where it needs a GPU, a kernel or another's rounding."""
     report: Any = yield
-    excused = hasattr(report, "wasxfail") or "gpu" in item.keywords or "numerics" in item.keywords
+    excused = hasattr(report, "wasxfail") or not EXCUSED.isdisjoint(item.keywords)
     if REQUIRE_ALL and report.skipped and not excused:
         report.outcome = "failed"
         report.longrepr = f"skipped, but FARANDOLE_REQUIRE=all: {report.longrepr}"

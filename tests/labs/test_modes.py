@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -20,7 +21,10 @@ from farandole_tools.lab.contained.sandbox import MODES, Mode
 from tests.labs import fewer_rights
 from tests.labs.test_sandbox import TRICKS, nothing_changed, write_tricks
 
-pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a child fewer rights")
+pytestmark = [
+    pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a child fewer rights"),
+    pytest.mark.kernel,
+]
 
 # How a grader runs, and the best means that it then has.
 WAYS: dict[str, Mode] = {
@@ -98,11 +102,19 @@ def run(way: str, folder: Path, *words: str) -> str:
     return done.stdout
 
 
+def skip_unless_possible(way: str) -> None:
+    """Skip where this kernel does not permit the best means that the grader has with these rights."""
+    if WAYS[way] == "landlock" and start.landlock_version() < 6:
+        pytest.skip("this kernel has no Landlock that knows of signals")
+    tries = [sys.executable, fewer_rights.__file__, way, shutil.which("unshare") or "unshare", "--user", "true"]
+    if WAYS[way] == "user" and subprocess.run(tries, capture_output=True, check=False).returncode:
+        pytest.skip("this kernel permits ordinary users no namespaces")
+
+
 @pytest.mark.one_in(2)
 @pytest.mark.parametrize("way", WAYS)
 def test_a_right_submission_has_full_marks_and_the_report_says_how_it_was_kept_apart(way: str, folder: Path) -> None:
-    if WAYS[way] == "landlock" and start.landlock_version() < 6:
-        pytest.skip("this kernel has no Landlock that knows of signals")
+    skip_unless_possible(way)
     lab = labs.find("1")
     (folder / "here" / "right.py").write_text(DAEMON.format(name=folder.name) + mutants.original(lab))
     shown = run(way, folder, "-m", "farandole", "lab", "grade", "1", str(folder / "here"))
@@ -117,8 +129,7 @@ def test_a_right_submission_has_full_marks_and_the_report_says_how_it_was_kept_a
 
 @pytest.mark.parametrize("way", WORKS)
 def test_the_tricks_that_work_are_those_that_are_documented(way: str, folder: Path) -> None:
-    if WAYS[way] == "landlock" and start.landlock_version() < 6:
-        pytest.skip("this kernel has no Landlock that knows of signals")
+    skip_unless_possible(way)
     tricks = {name: body for name, body in TRICKS.items() if name not in NOT_TRIED.get(way, ())}
     lab, _ = write_tricks(folder / "here", tricks, grader="0")
     for path in (folder / "here").iterdir():
