@@ -52,12 +52,13 @@ class Report:
 def notebook_server() -> str:
     """Start the fork server of notebooks, which ends with this process, and return its address ("": there is none).
 
-    The workers of pytest-xdist share the one that `conftest` has started.
+    The workers of pytest-xdist share the one that `conftest` has started. It starts before that of the ranks: then its
+    address stays in the environment, and it forks ranks, too, which takes no longer.
     """
     if forked_program.SERVER in os.environ:
         return os.environ[forked_program.SERVER]
     with pytest.MonkeyPatch.context() as environment:
-        for name in (fork_server.ADDRESS, SESSION):  # beside that of the ranks, and until the last test has ended
+        for name in (fork_server.ADDRESS, SESSION):  # it is one of its own, and ends after the last test
             environment.delenv(name, raising=False)
         for name, value in BACKEND.items():
             environment.setenv(name, value)
