@@ -58,7 +58,7 @@ def notebook_server() -> str:
     if forked_program.SERVER in os.environ:
         return os.environ[forked_program.SERVER]
     with pytest.MonkeyPatch.context() as environment:
-        for name in (fork_server.ADDRESS, SESSION):  # it is one of its own, and ends after the last test
+        for name in (fork_server.ADDRESS, SESSION):  # started anew, and kept until the last test has ended
             environment.delenv(name, raising=False)
         for name, value in BACKEND.items():
             environment.setenv(name, value)

@@ -1,4 +1,4 @@
-"""What a worker of the scenario `grid` sends in a pass, with all six axes: the collectives of its own schedules.
+"""The collectives of a worker in a grid of six axes, by the schedules that the scenario `grid` runs.
 
 For a micro-batch whose outputs at this worker's positions have b bytes, and for the parameters of its layers:
 
