@@ -44,19 +44,25 @@ def copy_labs(source: Path, target: Path) -> None:
     replace_folder(target, {f"{path.parent.name}.md": path.read_text(encoding="utf-8") for path in tasks})
 
 
-def room_page(room: str, modules: list[str]) -> str:
-    """A page titled `room` that documents `modules` (dotted names, the room's own first)."""
+def room_page(room: str, modules: list[str], members: bool = True) -> str:
+    """A page titled `room` that documents `modules` (dotted names, the room's own first).
+
+    Args:
+        members: also the functions and classes of each module.
+    """
     parts = [f"# {room}\n"]
+    option = "" if members else "\n   :no-members:"
     for number, module in enumerate(modules):
         title = f"## `{module.removeprefix('farandole.').replace('.', '/')}.py`\n\n" if number else ""
-        parts.append(f"{title}```{{eval-rst}}\n.. automodule:: {module}\n```\n")
+        parts.append(f"{title}```{{eval-rst}}\n.. automodule:: {module}{option}\n```\n")
     return "\n".join(parts)
 
 
 def write_reference(packages: Sequence[Path], target: Path) -> None:
     """One page per folder of each package, one section per module, public names only.
 
-    The first package's pages are called by the room alone, and another package's as `farandole_tools.bench`.
+    The first package's pages are called by the room alone, and another package's as `farandole_tools.bench`: they say
+    what each module is for, and leave its functions to the source.
     """
     rooms: dict[str, list[str]] = {}
     for number, package in enumerate(packages):
@@ -69,7 +75,12 @@ def write_reference(packages: Sequence[Path], target: Path) -> None:
                 continue
             room = f"{package.name}." * (number > 0) + parts[0] if (package / parts[0]).is_dir() else package.name
             rooms.setdefault(room, []).append(".".join([package.name, *parts]))
-    replace_folder(target, {f"{room}.md": room_page(room, modules) for room, modules in rooms.items()})
+    first = packages[0].name
+    pages = {
+        f"{room}.md": room_page(room, modules, members=modules[-1].partition(".")[0] == first)
+        for room, modules in rooms.items()
+    }
+    replace_folder(target, pages)
 
 
 class LinkNames(SphinxPostTransform):
