@@ -237,12 +237,12 @@ my_working.compare(sum(of_rank[P - 1] > 0 for of_rank in pairs))
 # embedding is that of its place in the *whole* text, and each rank's loss is weighted by its share of the characters.
 
 # %%
-recipe = {"batch": 16, "steps": 3, "precision": "float64"}
+recipe = {"batch": 8, "steps": 2, "precision": "float64"}
 runs = {P: launch("context_parallel", ranks=P, **recipe, out=folder / f"ring-{P}") for P in (1, 2, 4)}
 ulysses = {P: launch("context_parallel", ranks=P, attention="ulysses", **recipe, out=folder / f"u-{P}") for P in (2, 4)}
 
 # %% [markdown]
-# **Predict:** how many bytes are sent? Let n be the bytes of the keys of all positions, 8 · 16 · 64 · 64 (samples,
+# **Predict:** how many bytes are sent? Let n be the bytes of the keys of all positions, 8 · 8 · 64 · 64 (samples,
 # positions, width). How much does a rank send per layer, forward and backward? And for the gradients of the
 # parameters?
 
@@ -252,7 +252,7 @@ my_backward = predict("bytes per layer backward on 4 ranks, in n", ...)
 
 # %% tags=["nbval-check-output"]
 losses = {P: np.array([line["loss"] for line in run.metrics]) for P, run in runs.items()}
-n, layers = 8 * 16 * 64 * 64, 2
+n, layers = 8 * 8 * 64 * 64, 2
 parameters = runs[1].summary.memory["measured"]["parameters"][0]
 for P in (2, 4):
     summary = runs[P].summary
@@ -260,7 +260,7 @@ for P in (2, 4):
           f"the same parameters on all ranks: {len(set(summary.params_sha256)) == 1}")  # fmt: skip
     forward, backward = 2 * (P - 1) * n // P, 2 * (P - 1) * n // P + 2 * n
     gradients = 2 * (P - 1) * parameters / P
-    per_step, counted = layers * (forward + backward) + gradients, summary.bytes_sent[0] / 3
+    per_step, counted = layers * (forward + backward) + gradients, summary.bytes_sent[0] / 2
     print(
         f"   {layers} layers: {layers * forward:,} forward, {layers * backward:,} backward; gradients {gradients:,.0f}"
     )
@@ -325,7 +325,7 @@ for P, run in ulysses.items():
     blocks = 4 * (P - 1) * n // P**2
     per_step = 2 * layers * blocks + 2 * (P - 1) * parameters / P
     print(f"{P} ranks: the same losses as one rank, to 1e-12: {abs(found - losses[1]).max() < 1e-12}")
-    counted = run.summary.bytes_sent[0] / 3
+    counted = run.summary.bytes_sent[0] / 2
     print(f"   per layer {blocks:,} forward and as much backward; per step {per_step:,.0f}; counted {counted:,.0f}")
 
 # %% [markdown]
@@ -345,7 +345,7 @@ for several, colour in ((runs, ORANGE), (ulysses, BLUE)):
     for P, run in several.items():
         if P > 1:
             gradients = 2 * (P - 1) * parameters / P
-            ax.plot(P, (run.summary.bytes_sent[0] / 3 - gradients) / layers / n, "s", color=colour, markersize=11,
+            ax.plot(P, (run.summary.bytes_sent[0] / 2 - gradients) / layers / n, "s", color=colour, markersize=11,
                     fillstyle="none", label="counted above" if P == 2 else None)  # fmt: skip
 ax.set(xscale="log", xticks=ranks, xticklabels=ranks, xlabel="ranks", ylabel="sent per layer and rank, in n", ylim=0)
 ax.minorticks_off()
