@@ -228,7 +228,7 @@ my_bytes = predict("all three send the same bytes", ..., "yes", "no")
 my_most = predict("the most messages", ..., "in one piece", "in buckets")
 
 # %%
-recipe = {"data": "mnist5k", "hidden": 1024, "depth": 3, "batch": 128, "lr": 0.1, "steps": 15, "seed": 0}
+recipe = {"data": "mnist5k", "hidden": 1024, "depth": 3, "batch": 128, "lr": 0.1, "steps": 9, "seed": 0}
 runs = {
     "in one piece": launch("sync_sgd", ranks=2, **recipe, out=folder / "whole"),
     "after backward": launch("sync_sgd", ranks=2, **recipe, bucket_kb=BUCKET_KB, out=folder / "after"),
@@ -388,7 +388,7 @@ my_four = predict("messages of a rank in a step, with buckets of 4 MB", ...)
 my_least = predict("the least exposed", ..., "1 KB", "1.1 MB", "4 MB", "12 MB")
 
 # %%
-deep = {"data": "mnist5k", "hidden": 512, "depth": 10, "batch": 64, "lr": 0.1, "steps": 8, "seed": 0}
+deep = {"data": "mnist5k", "hidden": 512, "depth": 10, "batch": 64, "lr": 0.1, "steps": 6, "seed": 0}
 sizes = {"1 KB": 1, "1.1 MB": 1100, "4 MB": 4000, "12 MB": 12_000}
 by_size = {
     name: launch("sync_sgd", ranks=2, **deep, bucket_kb=kb, overlap=True, out=folder / f"bucket{kb}")
@@ -538,7 +538,7 @@ for number, bucket in enumerate(cut(its_lengths, 1000 * 100 // 4)):
 my_last.compare("the embedding" if "the embedding" in parts else "the head")
 
 # %%
-text = {"data": "pydoc", "model": "transformer", "hidden": 64, "depth": 2, "batch": 32, "steps": 15, "bucket_kb": 100}
+text = {"data": "pydoc", "model": "transformer", "hidden": 64, "depth": 2, "batch": 32, "steps": 9, "bucket_kb": 100}
 runs["text, after backward"] = launch("sync_sgd", ranks=2, **text, out=folder / "text-after")
 runs["text, overlapped"] = launch("sync_sgd", ranks=2, **text, overlap=True, out=folder / "text-overlapped")
 show({name: runs[name] for name in ("text, after backward", "text, overlapped")})
@@ -571,7 +571,7 @@ print("after backward, steps that overlap:", sum(steps_that_overlap(after)))
 my_shorter = predict("the step is shorter with overlap", ..., "yes", "no")
 
 # %%
-far = text | {"depth": 4, "steps": 8, "bucket_kb": 200, "link_mbps": 400}
+far = text | {"depth": 4, "steps": 6, "bucket_kb": 200, "link_mbps": 400}
 slowly = {
     "slow link, after backward": launch("sync_sgd", ranks=2, **far, out=folder / "far-after"),
     "slow link, overlapped": launch("sync_sgd", ranks=2, **far, overlap=True, out=folder / "far-overlapped"),
