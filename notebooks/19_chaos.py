@@ -137,7 +137,7 @@ my_members = predict("ranks that work in the end, as a list", ...)
 my_visible = predict("the parameters differ from those of an undisturbed training", ..., "yes", "no")
 
 # %%
-recipe = {"optimizer": "adam", "lr": 0.002, "hidden": 256, "steps": 200}
+recipe = {"optimizer": "adam", "lr": 0.002, "hidden": 256, "steps": 120}
 divided = recipe | {"shard_optimizer": True}
 runs = {"backup": launch("backup", ranks=3, **divided, out=folder / "backup")}
 
@@ -189,7 +189,7 @@ died = {line.rank: line.when for line in EventLog(runs["backup, 1.5 s"].folder /
         if line.what == "failure"}  # fmt: skip
 print("the first to be drawn:", next(chaos.deaths(ranks=5))[1], "and the first to die:", min(died, key=died.get))
 print("none of the dead is at work in the end:", not set(died) & set(struck.members))
-print("each step once in the record:", [line["step"] for line in runs["backup, 1.5 s"].metrics] == list(range(200)))
+print("each step once in the record:", [line["step"] for line in runs["backup, 1.5 s"].metrics] == list(range(120)))
 print("samples in each step as undisturbed:", [line["samples"] for line in runs["backup, 1.5 s"].metrics]
       == [line["samples"] for line in runs["backup"].metrics])  # fmt: skip
 places_filled = struck.ranks == 3
@@ -248,7 +248,7 @@ print(f"from a death to the first step after it: {restart_s:.1f} s")
 for name in chaos_of:
     summary = runs[name].summary
     print(f"{name}: ranks died, and each time training continued:", len(summary.faults) > 0)
-    print("   each step once in the record:", [line["step"] for line in runs[name].metrics] == list(range(200)))
+    print("   each step once in the record:", [line["step"] for line in runs[name].metrics] == list(range(120)))
     print("   the same parameters as undisturbed:", summary.params_sha256 == runs["restart"].summary.params_sha256)
 print("backup and restart train the same model:", healthy.params_sha256 == runs["restart"].summary.params_sha256)
 
@@ -287,7 +287,7 @@ def replay(work_s, interval_s, cost_s, restart_s, chaos, ranks=3):
 # %%
 for name, chaos in chaos_of.items():
     summary, own_s = runs[name].summary, seconds_per_step(runs[name])
-    seconds, deaths = replay(200 * own_s, every[name] * own_s, cost_s, np.median(again_s[name]), chaos)
+    seconds, deaths = replay(120 * own_s, every[name] * own_s, cost_s, np.median(again_s[name]), chaos)
     print(f"{name + ':':16}{len(summary.faults)} deaths, {summary.wall_s:5.1f} s; replayed {deaths}, {seconds:5.1f} s")
 
 # %% [markdown]
@@ -303,7 +303,7 @@ for name, chaos in chaos_of.items():
 my_spares = predict("spares for nine cases of ten", ...)
 
 # %%
-WORK_S = 200 * step_s
+WORK_S = 120 * step_s
 
 
 def finished(copies_s, again_s, mtbf_s, seeds=200):
