@@ -129,7 +129,7 @@ my_stage.compare(7)
 # All six run the same program: find the rank's place, cut the model into stages, cut the stage's matrices, run the
 # pipeline's schedule, add up the gradients along the data line, update. An axis of length 1 costs nothing.
 #
-# The cell trains a perceptron for five steps in each grid, with all training images in every step. It gathers the
+# The cell trains a perceptron for three steps in each grid, with all training images in every step. It gathers the
 # model on rank 0 and compares it with the model that plain torch trains in one process.
 #
 # **Predict:** do the six models agree? To how many digits?
@@ -151,7 +151,7 @@ from farandole.model_parallel.schedules import choose
 from farandole.models import choices
 from farandole.runtime.world import World
 
-STEPS, RATE, MICRO_BATCHES = 5, 0.3, 4
+STEPS, RATE, MICRO_BATCHES = 3, 0.3, 4
 train = datasets.split(datasets.load("digits"), seed=0).train
 options = ModelParallelOptions(hidden=64, depth=4, batch=len(train), lr=RATE, precision="float64")
 
@@ -198,7 +198,7 @@ my_models.compare("to rounding")
 #
 # Now a larger perceptron with Adam, which keeps two more numbers for each parameter. Each of these runs is what
 # `launch("hybrid", ranks=4, data_ranks=2, pipeline_ranks=2, …)` does, and leaves a record. But starting four ranks
-# takes longer than these three steps of training, so here all runs share one start. (The last three are for sections
+# takes longer than these two steps of training, so here all runs share one start. (The last three are for sections
 # 4 and 5.)
 
 # %%
@@ -214,7 +214,7 @@ from farandole.model_parallel.grid import factorisations
 from farandole.scenarios.hybrid import Config, main
 
 samples = len(datasets.split(datasets.load("digits"), seed=0).train)
-recipe = Config(hidden=256, depth=4, batch=samples, micro_batches=4, steps=3, optimizer="adam", lr=0.001,
+recipe = Config(hidden=256, depth=4, batch=samples, micro_batches=4, steps=2, optimizer="adam", lr=0.001,
                 balance="memory", precision="float64")  # fmt: skip
 
 
@@ -258,7 +258,7 @@ def show(runs):
     print(f"{'d × p × t':19}|  params   grads   state  activ.    all      |   MB sent   messages")
     for name, run in runs.items():
         mib = [number / 2**20 for number in fullest(run)]
-        sent, messages = max(run.summary.bytes_sent) / 3 / 1e6, max(run.summary.messages_sent) / 3
+        sent, messages = max(run.summary.bytes_sent) / 2 / 1e6, max(run.summary.messages_sent) / 2
         columns = "".join(f"{number:8.2f}" for number in (*mib, sum(mib)))
         print(f"{name:19}|{columns}     |{sent:10.2f}{messages:11g}")
 
