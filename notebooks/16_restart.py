@@ -266,13 +266,13 @@ _ = show()
 # every 20 steps. First without any trouble:
 
 # %%
-recipe = {"data": "digits", "hidden": 320, "steps": 200, "checkpoint_every": 20}
+recipe = {"data": "digits", "hidden": 320, "steps": 120, "checkpoint_every": 20}
 runs = {"uninterrupted": launch("restart", ranks=4, **recipe, out=folder / "uninterrupted")}
 
 # %% [markdown]
-# And now with a real SIGKILL for rank 2 when step 130 begins. The job has to be started again: `supervised_launch` does
+# And now with a real SIGKILL for rank 2 when step 70 begins. The job has to be started again: `supervised_launch` does
 # this, a limited number of times and after a pause. (On the command line `farandole supervise -- run restart -n 4
-# --fail rank=2,step=130`.) All starts have the same folder, so that each finds the checkpoints of the one before. An
+# --fail rank=2,step=70`.) All starts have the same folder, so that each finds the checkpoints of the one before. An
 # injected failure happens only once, although every start has the same options.
 #
 # **Predict:** (a) How many steps are lost? There are two possible answers. (b) For how long does no rank work?
@@ -290,7 +290,7 @@ def announce(line):
 
 
 runs["killed"] = supervised_launch(
-    "restart", ranks=4, **recipe, fail="rank=2,step=130", out=folder / "killed", announce=announce
+    "restart", ranks=4, **recipe, fail="rank=2,step=70", out=folder / "killed", announce=announce
 )
 
 # %% tags=["nbval-check-output"]
@@ -299,7 +299,7 @@ fault = killed.faults[0]
 print(f"failures: {len(killed.faults)}; rank {fault['rank']} at step {fault['step']}, {fault['kind']}")
 print("steps lost are 10, or 30 if the newest checkpoint was not finished:", fault["steps_lost"] in (10, 30))
 losses = {name: np.array([line["loss"] for line in run.metrics]) for name, run in runs.items()}
-print("each step once in the record:", [line["step"] for line in runs["killed"].metrics] == list(range(200)))
+print("each step once in the record:", [line["step"] for line in runs["killed"].metrics] == list(range(120)))
 print("the same loss in every step, to the bit:", np.array_equal(losses["killed"], losses["uninterrupted"]))
 print("the same parameters, to the bit:", killed.params_sha256 == healthy.params_sha256)
 my_lost.compare(fault["steps_lost"])
@@ -319,14 +319,14 @@ for line in lines:
 # %%
 again = [line for line in lines if line.what == "first step"][1].when - begin
 failed = next(line for line in lines if line.what == "failure").when - begin
-last_saved = next(line for line in lines if line.what == "checkpoint" and line.step == 130 - fault["steps_lost"])
+last_saved = next(line for line in lines if line.what == "checkpoint" and line.step == 70 - fault["steps_lost"])
 
 figure, ax = plt.subplots(figsize=(9.5, 3.2))
 for name, colour in (("uninterrupted", ORANGE), ("killed", BLUE)):
     at = np.array([line["wall_s"] for line in runs[name].metrics])
     loss = smooth(losses[name])
     if name == "killed":  # no line where no rank worked
-        place = 130 - fault["steps_lost"]
+        place = 70 - fault["steps_lost"]
         at, loss = np.insert(at, place, np.nan), np.insert(loss, place, np.nan)
     ax.plot(at, loss, color=colour, label=name)
 ax.axvspan(last_saved.when - begin, failed, color=RED, alpha=0.5, linewidth=0, label="killed: work lost")
@@ -384,17 +384,17 @@ print(runs["three ranks"].output.splitlines()[-1].replace(str(folder), "…"))
 
 # %% tags=["nbval-check-output"]
 three = runs["three ranks"]
-went_on_at = 130 - three.summary.faults[0]["steps_lost"]
+went_on_at = 70 - three.summary.faults[0]["steps_lost"]
 epoch = steps_per_epoch(len(train), 64)
 before, after = (ElasticSampler(equal_shares(len(train), 4), 64, seed=0) for _ in range(2))
 after.go_to(went_on_at)
-counts = np.zeros((-(-200 // epoch), len(train)), int)
-for step in range(200):
+counts = np.zeros((-(-120 // epoch), len(train)), int)
+for step in range(120):
     sampler, ranks = (before, 4) if step < went_on_at else (after, 3)
     for rows in divide(next(sampler), ranks):
         counts[step // epoch, rows] += 1
 print(f"{len(train)} samples, {epoch} steps per epoch; the change is within an epoch:", went_on_at % epoch > 0)
-print("in each full epoch every sample is used exactly once:", bool((counts[: 200 // epoch] == 1).all()))
+print("in each full epoch every sample is used exactly once:", bool((counts[: 120 // epoch] == 1).all()))
 
 equal = three.summary.params_sha256[0] == healthy.params_sha256[0]
 apart = np.array([line["loss"] for line in three.metrics]) - losses["uninterrupted"]
@@ -435,14 +435,14 @@ figure.tight_layout()
 my_longer = predict("times longer that standing still takes", ...)
 
 # %%
-often = recipe | {"steps": 61, "checkpoint_every": 5}
+often = recipe | {"steps": 41, "checkpoint_every": 5}
 runs["standing still"] = launch("restart", ranks=4, **often, checkpoint_async=False, out=folder / "standing still")
 
 held_up_s = {}
 for way, name in (("with a thread", "uninterrupted"), ("standing still", "standing still")):
     held_up_s[way] = [event["dur"] / 1e6 for event in runs[name].trace if event["name"] == "checkpoint"]
 cost_s = {way: float(np.median(each)) for way, each in held_up_s.items()}
-step_s = healthy.wall_s / 200
+step_s = healthy.wall_s / 120
 bytes_saved = sum(file.stat().st_size for file in (runs["standing still"].folder / "checkpoints" / "slot-0").iterdir())
 print(f"a checkpoint has {bytes_saved / 1e6:.1f} MB; a step takes {step_s * 1e3:.1f} ms")
 print(f"standing still, it holds training up for {cost_s['standing still'] * 1e3:.1f} ms")
@@ -583,10 +583,10 @@ told = runs["told to stop"]
 starts = [line.step for line in event_log.lines() if line.what == "start"]
 print("ranks that could be signalled:", len(ranks))
 print("exit code:", process.returncode)
-print("stopped before the last step, and continued from there:", len(starts) == 2 and 0 < starts[1] < 200)
+print("stopped before the last step, and continued from there:", len(starts) == 2 and 0 < starts[1] < 120)
 print("its message names that step:", f"saved before step {starts[1]}:" in said)
 print("failures in the record:", len(told.summary.faults))
-print("each step once in the record:", [line["step"] for line in told.metrics] == list(range(200)))
+print("each step once in the record:", [line["step"] for line in told.metrics] == list(range(120)))
 print(
     "the same parameters, to the bit, as without the stop:",
     told.summary.params_sha256 == healthy.params_sha256,
@@ -612,8 +612,8 @@ print(
 #    uninterrupted run and in one that resumes with three ranks. How large is the difference in the loss now?
 # 2. In section 2 let there be one slot only (`save(…, slot=0)` always). At which moments of writing may a rank die
 #    without harm?
-# 3. `fail=["rank=2,step=130", "rank=0,step=150"]` with `restarts=1`. What does `supervised_launch` print, and what
+# 3. `fail=["rank=2,step=70", "rank=0,step=90"]` with `restarts=1`. What does `supervised_launch` print, and what
 #    does `launch` with the same `out`, and without `fail`, do afterwards?
-# 4. `fail="rank=2,step=130,how=hang", wait_timeout=5`: no rank is dead. Which rank detects the hang, and when, by the
+# 4. `fail="rank=2,step=70,how=hang", wait_timeout=5`: no rank is dead. Which rank detects the hang, and when, by the
 #    event log?
 # 5. Write it yourself: `farandole lab start 10` is about a checkpoint that survives an interruption at any byte.
