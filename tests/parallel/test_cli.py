@@ -8,6 +8,7 @@ import pty
 import re
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from urllib.request import urlopen
 
@@ -15,8 +16,9 @@ import psutil
 import pytest
 from PIL import Image, ImageSequence
 
-from farandole import cli
 from farandole.report import trace_viewer
+
+Command = Callable[..., subprocess.CompletedProcess[str]]
 
 
 def farandole(*words: str, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
@@ -24,7 +26,7 @@ def farandole(*words: str, cwd: Path | None = None) -> subprocess.CompletedProce
     return subprocess.run(command, capture_output=True, text=True, timeout=120, cwd=cwd)
 
 
-def test_json_prints_the_summary_and_nothing_else(tmp_path: Path) -> None:
+def test_json_prints_the_summary_and_nothing_else(command: Command, tmp_path: Path) -> None:
     done = farandole("run", "sync_sgd", "-n", "4", "--steps", "20", "--json", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert done.stderr == ""
@@ -33,7 +35,7 @@ def test_json_prints_the_summary_and_nothing_else(tmp_path: Path) -> None:
     [folder] = (tmp_path / "runs").iterdir()
     assert json.loads((folder / "summary.json").read_text()) == summary
 
-    shown = farandole("show", str(folder))
+    shown = command("show", str(folder), cwd=tmp_path)
     assert shown.returncode == 0, shown.stderr
     assert "sync_sgd" in shown.stdout or "accuracy" in shown.stdout
     for name in ("timeline.png", "curves.png"):
@@ -45,9 +47,9 @@ def test_json_prints_the_summary_and_nothing_else(tmp_path: Path) -> None:
 
     expect_trace_in_perfetto(folder)
 
-    compared = farandole("compare", str(folder), "--json")
+    compared = command("compare", str(folder), "--json", cwd=tmp_path)
     assert json.loads(compared.stdout)[0]["test_accuracy"] == summary["test_accuracy"]
-    again = farandole("run", "sync_sgd", "--out", str(folder))
+    again = command("run", "sync_sgd", "--out", str(folder), cwd=tmp_path)
     assert again.returncode == 2
     assert "is not empty" in again.stderr
 
@@ -67,9 +69,9 @@ def expect_trace_in_perfetto(folder: Path) -> None:
             viewer.terminate()
 
 
-def test_a_run_ends_with_its_folder_and_the_next_command(tmp_path: Path) -> None:
+def test_a_run_ends_with_its_folder_and_the_next_command(command: Command, tmp_path: Path) -> None:
     """The folder's name must survive the shell that the command is pasted into."""
-    done = farandole("run", "sync_sgd", "-n", "2", "--steps", "2", "--out", "my runs/first", cwd=tmp_path)
+    done = command("run", "sync_sgd", "-n", "2", "--steps", "2", "--out", "my runs/first", cwd=tmp_path)
     assert done.stdout.splitlines()[-2:] == [
         "record:   'my runs/first'",
         "next:     farandole show 'my runs/first'",
@@ -115,17 +117,12 @@ def test_a_run_ends_with_its_folder_and_the_next_command(tmp_path: Path) -> None
         (["draw", "gpipe", "--out", "nowhere/gpipe.png"], "--out nowhere/gpipe.png cannot be written"),
     ],
 )
-def test_bad_input_is_one_line_and_exit_code_2(
-    words: list[str], says: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    with pytest.raises(SystemExit) as end:
-        cli.main(words)
-    written = capsys.readouterr()
-    assert end.value.code == 2, written
-    assert written.out == ""
-    assert written.err.count("\n") == 1
-    assert says in written.err
+def test_bad_input_is_one_line_and_exit_code_2(words: list[str], says: str, command: Command, tmp_path: Path) -> None:
+    done = command(*words, cwd=tmp_path)
+    assert done.returncode == 2, done
+    assert done.stdout == ""
+    assert done.stderr.count("\n") == 1
+    assert says in done.stderr
 
 
 def test_bad_input_ends_the_command_with_exit_code_2() -> None:
@@ -134,8 +131,8 @@ def test_bad_input_ends_the_command_with_exit_code_2() -> None:
     assert done.stderr.count("\n") == 1
 
 
-def test_draw_prints_an_election_and_writes_its_picture(tmp_path: Path) -> None:
-    drawn = farandole("draw", "bully-election", "--dead", "4", cwd=tmp_path)
+def test_draw_prints_an_election_and_writes_its_picture(command: Command, tmp_path: Path) -> None:
+    drawn = command("draw", "bully-election", "--dead", "4", cwd=tmp_path)
     assert drawn.returncode == 0, drawn.stderr
     for number in range(4):
         assert f"member {number} follows leader 3\n" in drawn.stdout
@@ -144,8 +141,8 @@ def test_draw_prints_an_election_and_writes_its_picture(tmp_path: Path) -> None:
         assert picture.width > 600
 
 
-def test_draw_writes_a_picture_and_prints_its_figures(tmp_path: Path) -> None:
-    drawn = farandole("draw", "1f1b", "--stages", "4", "--micro-batches", "8", cwd=tmp_path)
+def test_draw_writes_a_picture_and_prints_its_figures(command: Command, tmp_path: Path) -> None:
+    drawn = command("draw", "1f1b", "--stages", "4", "--micro-batches", "8", cwd=tmp_path)
     assert drawn.returncode == 0, drawn.stderr
     cells = [[cell.strip() for cell in line.split("│")[1:-1]] for line in drawn.stdout.splitlines() if "│" in line]
     assert cells == [
@@ -157,15 +154,15 @@ def test_draw_writes_a_picture_and_prints_its_figures(tmp_path: Path) -> None:
     with Image.open(tmp_path / "1f1b-4x8.png") as picture:
         assert picture.width > 900
 
-    drawn = farandole("draw", "zb-h2", "--out", "mine.svg", cwd=tmp_path)
+    drawn = command("draw", "zb-h2", "--out", "mine.svg", cwd=tmp_path)
     assert "│ /period │    0.0% │" in drawn.stdout
-    again = farandole("draw", "interleaved", "-n", "2", "--chunks", "3", "--out", "mine.svg", cwd=tmp_path)
+    again = command("draw", "interleaved", "-n", "2", "--chunks", "3", "--out", "mine.svg", cwd=tmp_path)
     assert again.returncode == 0, again.stderr
     assert sorted(file.name for file in tmp_path.iterdir()) == ["1f1b-4x8.png", "mine.svg"]
 
 
-def test_draw_prints_a_collectives_costs_and_writes_its_picture(tmp_path: Path) -> None:
-    drawn = farandole("draw", "tree", "-n", "4", cwd=tmp_path)
+def test_draw_prints_a_collectives_costs_and_writes_its_picture(command: Command, tmp_path: Path) -> None:
+    drawn = command("draw", "tree", "-n", "4", cwd=tmp_path)
     assert drawn.returncode == 0, drawn.stderr
     cells = [[cell.strip() for cell in line.split("│")[1:-1]] for line in drawn.stdout.splitlines() if "│" in line]
     assert cells == [["0", "2", "2 n", "2 n"], ["1", "1", "n", "0"], ["2", "2", "2 n", "n"], ["3", "1", "n", "0"]]
@@ -174,35 +171,58 @@ def test_draw_prints_a_collectives_costs_and_writes_its_picture(tmp_path: Path) 
     with Image.open(tmp_path / "tree-4.png") as picture:
         assert picture.width > 600
 
-    moving = farandole("draw", "hierarchical", "-n", "6", "--per-node", "3", "--out", "mine.gif", cwd=tmp_path)
+    moving = command("draw", "hierarchical", "-n", "6", "--per-node", "3", "--out", "mine.gif", cwd=tmp_path)
     assert moving.returncode == 0, moving.stderr
     with Image.open(tmp_path / "mine.gif") as picture:
         seen = {frame.convert("RGB").tobytes() for frame in ImageSequence.Iterator(picture)}
     assert len(seen) == 1 + 2 * 2 + 2, "the start, and each step"
 
 
-def test_help_and_list_name_what_there_is() -> None:
-    assert "sync_sgd" in farandole("list").stdout
-    assert "--collective" in farandole("run", "sync_sgd", "--help").stdout
+def test_help_and_list_name_what_there_is(command: Command, tmp_path: Path) -> None:
+    assert "sync_sgd" in command("list", cwd=tmp_path).stdout
+    assert "--collective" in command("run", "sync_sgd", "--help", cwd=tmp_path).stdout
     assert {"doctor", "tour", "show", "draw"} <= set(farandole("--help").stdout.split())
 
 
-@pytest.mark.parametrize("columns", ["0", "1", "abc"])
-def test_a_width_that_no_table_fits_into_loses_nothing(columns: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("columns", "words", "names"),
+    [
+        ("0", ["run", "sync_sgd", "--help"], {"--collective"}),
+        ("abc", ["run", "sync_sgd", "--help"], {"--collective"}),
+        ("1", ["run", "sync_sgd", "--help"], {"--collective"}),
+        ("1", ["list"], {"sync_sgd", "hybrid_parameters"}),
+    ],
+)
+def test_a_width_that_no_table_fits_into_loses_nothing(
+    columns: str, words: list[str], names: set[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Only a process that was started as the command changes its width."""
     monkeypatch.setenv("COLUMNS", columns)
-    shown = farandole("run", "sync_sgd", "--help")
+    shown = farandole(*words)
     assert shown.returncode == 0
-    assert "--collective" in shown.stdout
-    assert {"sync_sgd", "hybrid_parameters"} <= set(farandole("list").stdout.split())
+    assert names <= set(shown.stdout.split())
+
+
+GONE = "farandole: the working folder no longer exists: change into another\n"
+
+
+def test_a_working_folder_that_is_gone_is_named(tmp_path: Path) -> None:
+    started = f'rmdir "$PWD"; exec {sys.executable} -P -m farandole compare bsp'
+    (tmp_path / "gone").mkdir()
+    done = subprocess.run(["bash", "-c", started], cwd=tmp_path / "gone", capture_output=True, text=True)
+    assert (done.returncode, done.stdout, done.stderr) == (2, "", GONE)
 
 
 @pytest.mark.parametrize("words", [("lab", "check", "1"), ("compare", "bsp"), ("tour",), ("doctor",)])
-def test_a_working_folder_that_is_gone_is_named(words: tuple[str, ...], tmp_path: Path) -> None:
-    command = f'rmdir "$PWD"; exec {sys.executable} -P -m farandole {" ".join(words)}'
-    (tmp_path / "gone").mkdir()
-    done = subprocess.run(["bash", "-c", command], cwd=tmp_path / "gone", capture_output=True, text=True)
-    assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr == "farandole: the working folder no longer exists: change into another\n"
+def test_every_command_names_a_working_folder_that_is_gone(
+    words: tuple[str, ...], command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    monkeypatch.chdir(gone)
+    gone.rmdir()
+    done = command(*words)
+    assert (done.returncode, done.stdout, done.stderr) == (2, "", GONE)
 
 
 def test_doctor_finds_what_the_tests_need() -> None:
@@ -214,7 +234,7 @@ def test_doctor_finds_what_the_tests_need() -> None:
 
 
 def test_the_progress_bar_is_for_terminals_only(tmp_path: Path) -> None:
-    piped = farandole("run", "sync_sgd", "-n", "2", "--steps", "30", cwd=tmp_path)
+    piped = farandole("run", "sync_sgd", "-n", "2", "--steps", "2", cwd=tmp_path)
     assert "step/s" not in piped.stderr
     main, terminal = pty.openpty()
     command = [sys.executable, "-m", "farandole", "run", "sync_sgd", "-n", "2", "--steps", "30"]

@@ -10,7 +10,7 @@ from PIL import Image
 
 from farandole.report.comparison import bins
 from farandole.runtime.record import Run
-from tests.parallel.test_cli import farandole
+from tests.parallel.test_cli import Command, farandole
 
 SMALL = ["--data", "digits", "--hidden", "16", "--batch", "64", "--steps", "15", "-n", "4"]
 
@@ -41,10 +41,12 @@ def test_modes_are_run_with_the_same_options_and_recorded(compared: tuple[Path, 
     assert {(0, 0x72, 0xB2), (0xE6, 0x9F, 0)} <= {colour for _, colour in colours or []}, "both runs are drawn"
 
 
-def test_a_finished_run_beside_a_new_one_of_a_scenario(compared: tuple[Path, str], tmp_path: Path) -> None:
+def test_a_finished_run_beside_a_new_one_of_a_scenario(
+    compared: tuple[Path, str], command: Command, tmp_path: Path
+) -> None:
     """Each scenario gets the options that it has: --collective and --staleness belong to different scenarios."""
     words = [str(compared[0] / "bsp"), "sync_sgd", "async", *SMALL, "--collective", "central", "--staleness", "1"]
-    done = farandole("compare", *words, "--json", cwd=tmp_path)
+    done = command("compare", *words, "--json", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert done.stderr == ""
     summaries = json.loads(done.stdout)
@@ -57,21 +59,21 @@ def test_a_finished_run_beside_a_new_one_of_a_scenario(compared: tuple[Path, str
     assert Run.open(folder / "async").config["staleness"] == 1
 
 
-def test_finished_runs_alone_are_drawn_too(compared: tuple[Path, str], tmp_path: Path) -> None:
+def test_finished_runs_alone_are_drawn_too(compared: tuple[Path, str], command: Command, tmp_path: Path) -> None:
     folders = [str(compared[0] / name) for name in ("ssp", "bsp")]
-    done = farandole("compare", *folders, cwd=tmp_path)
+    done = command("compare", *folders, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert done.stdout.index("ssp ") < done.stdout.index("bsp ")
     [folder] = (tmp_path / "runs").iterdir()
     assert [path.name for path in folder.iterdir()] == ["compare.png"]
 
-    drawn = farandole("compare", *folders, "--out", "pictures", cwd=tmp_path)
+    drawn = command("compare", *folders, "--out", "pictures", cwd=tmp_path)
     assert drawn.returncode == 0, drawn.stderr
     assert [path.name for path in (tmp_path / "pictures").iterdir()] == ["compare.png"]
 
 
-def test_finished_runs_as_json_leave_nothing(compared: tuple[Path, str], tmp_path: Path) -> None:
-    done = farandole("compare", str(compared[0] / "ssp"), "--json", cwd=tmp_path)
+def test_finished_runs_as_json_leave_nothing(compared: tuple[Path, str], command: Command, tmp_path: Path) -> None:
+    done = command("compare", str(compared[0] / "ssp"), "--json", cwd=tmp_path)
     assert [summary["run"] for summary in json.loads(done.stdout)] == ["ssp"]
     assert not list(tmp_path.iterdir())
 
@@ -91,16 +93,22 @@ def test_finished_runs_as_json_leave_nothing(compared: tuple[Path, str], tmp_pat
         (["ssp", "--out", "/dev/null/runs"], "--out /dev/null/runs"),
     ],
 )
-def test_bad_input_is_one_line_and_exit_code_2(words: list[str], says: str, tmp_path: Path) -> None:
-    done = farandole("compare", *words, cwd=tmp_path)
+def test_bad_input_is_one_line_and_exit_code_2(words: list[str], says: str, command: Command, tmp_path: Path) -> None:
+    done = command("compare", *words, cwd=tmp_path)
     assert done.returncode == 2, (done.stdout, done.stderr)
     assert done.stderr.count("\n") == 1
     assert says in done.stderr
     assert not list(tmp_path.rglob("summary.json")), "no run was made"
 
 
-def test_options_cannot_change_what_is_finished(compared: tuple[Path, str]) -> None:
-    done = farandole("compare", str(compared[0] / "ssp"), "--steps", "5")
+def test_bad_input_ends_the_command_with_exit_code_2(tmp_path: Path) -> None:
+    done = farandole("compare", "stall", cwd=tmp_path)
+    assert done.returncode == 2, done.stdout
+    assert done.stderr.count("\n") == 1
+
+
+def test_options_cannot_change_what_is_finished(compared: tuple[Path, str], command: Command, tmp_path: Path) -> None:
+    done = command("compare", str(compared[0] / "ssp"), "--steps", "5", cwd=tmp_path)
     assert done.returncode == 2
     assert "these runs are finished" in done.stderr
 
