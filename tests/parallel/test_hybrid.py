@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,7 @@ import pytest
 from farandole import LaunchError, Run, UsageError, launch
 from farandole.runtime.command_line import parse
 from farandole.scenarios.hybrid_parameters import Config
-from tests.parallel.test_sparse import CLASSES, HEADER, ROW_NUMBER, equals_the_single_process, run
+from tests.parallel.test_sparse import CLASSES, HEADER, ROW_NUMBER, STEPS, equals_the_single_process, run
 
 EPOCH = 14  # ⌈889 training passages / 64⌉
 
@@ -42,11 +41,11 @@ def test_local_rows_are_updated_as_a_server_would_update_them(under_mpirun: Call
     """Momentum and Adam have a state per row, so no dense optimizer is the same; stale training has no fixed result."""
     cases = [("bsp", "momentum", 5.0), ("bsp", "adam", 0.1), ("ssp", "sgd", 30.0)]
     runs = [
-        run(scenario=scenario, sync=sync, update=update, lr=rate, steps=60)
+        run(scenario=scenario, sync=sync, update=update, lr=rate, steps=60 if sync == "ssp" else STEPS)
         for sync, update, rate in cases
         for scenario in ("sparse", "hybrid")
     ]
-    cold = {"scenario": "hybrid", "hot": 0.1, "cold": "clients", "steps": 60}
+    cold = {"scenario": "hybrid", "hot": 0.1, "cold": "clients"}
     runs += [run(**cold, sync=sync, update=update, lr=rate) for sync, update, rate in cases[:2]]
     answers = under_mpirun("sparse_runs.py", 4, str(tmp_path), json.dumps(runs), timeout_s=240)
     for centre, found in zip(answers[:4:2], answers[6:], strict=True):
@@ -140,13 +139,12 @@ def test_cold_rows_at_clients_travel_only_between_those_that_share_them(runs: di
     assert len(set(summary.params_sha256)) == 1
 
 
-def test_bad_input_is_one_line(tmp_path: Path) -> None:
+def test_bad_input_is_one_line(command: Callable[..., subprocess.CompletedProcess[str]], tmp_path: Path) -> None:
     for arguments in (["--topk", "0.1"], ["--sync", "history"], ["--update", "blend"], ["--hot", "1.5"]):
         with pytest.raises(UsageError):
             parse(Config, arguments)
     # All of 16 rows are updated, and there is one worker only.
-    command = [sys.executable, "-m", "farandole", "run", "hybrid_parameters", "-n", "3", "--out", str(tmp_path / "run")]
-    ended = subprocess.run([*command, "--buckets", "16"], capture_output=True, text=True, timeout=120)
+    ended = command("run", "hybrid_parameters", "-n", "3", "--out", "run", "--buckets", "16", cwd=tmp_path)
     assert ended.returncode == 2
     assert "none is left for the servers" in ended.stderr
     assert len(ended.stderr.strip().splitlines()) == 1
