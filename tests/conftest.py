@@ -81,8 +81,8 @@ def pytest_sessionstart(session: pytest.Session) -> None:
     folders = ({Path(argument), *Path(argument).parents} for argument in session.config.args)
     if any(found.isdisjoint(WITHOUT_RANKS) for found in folders):
         # Torch's optimizers and DDP, with which the methods are compared, load torch's compiler: two seconds on each
-        # rank.
-        fork_server.start("torch._dynamo")
+        # rank. Some test programs import pytest.
+        fork_server.start("torch._dynamo", "pytest")
     else:  # nor may a command that they try start one
         os.environ.setdefault(fork_client.ADDRESS, "0")
 

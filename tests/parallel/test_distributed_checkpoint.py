@@ -18,7 +18,8 @@ from farandole.runtime.buffers import sha256
 
 SMALL = {"steps": 2, "hidden": 16, "depth": 2, "batch": 64, "optimizer": "adam", "lr": 0.01}
 PERCEPTRON = {"data": "digits", "hidden": 8, "depth": 4, "batch": 1437}
-TRANSFORMER = ({"task": "tests/tasks/letters.py", "batch": 24}, "each", 15)
+LETTERS = {"task": "tests/tasks/letters.py", "batch": 24}
+TRANSFORMER = (LETTERS | {"layouts": ["tensor", "pipeline × tensor", "ZeRO-3"]}, "each", 7)
 EXPERTS = ({"experts": True}, "each", 5)
 
 
@@ -27,6 +28,7 @@ EXPERTS = ({"experts": True}, "each", 5)
     [
         pytest.param([(PERCEPTRON, "each", 11), TRANSFORMER], id="perceptron and transformer"),
         pytest.param([(PERCEPTRON, "all", 11)], id="perceptron, all pairs", marks=pytest.mark.soak),
+        pytest.param([(LETTERS, "each", 15)], id="transformer, all layouts", marks=pytest.mark.soak),
         pytest.param([EXPERTS], id="experts", marks=pytest.mark.soak),
     ],
 )

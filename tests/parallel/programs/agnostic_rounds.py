@@ -71,8 +71,8 @@ def where_it_ends(world: World, normalised: bool) -> float:
     place = nn.Linear(1, 1, bias=False).double()
     nn.init.zeros_(place.weight)
     agnostic = AgnosticSGD(world, place, classification, LR, 1.0, None, normalised, RING)
-    small, steps = 4e-3, world.rank + 1
-    for _ in range(round(9 / small / np.mean(range(1, world.size + 1)))):  # until exp(-9) of the way is left
+    small, steps = 8e-3, world.rank + 1
+    for _ in range(round(6 / small / np.mean(range(1, world.size + 1)))):  # until exp(-6) of the way is left
         values = agnostic.flat.values_np
         values[:] = world.rank + (1 - small) ** steps * (values - world.rank)
         agnostic.combine(1 / world.size, length=steps * small)

@@ -7,7 +7,8 @@ third step after a checkpoint is from the one without; and how far a step moves 
 
 A perceptron knows eleven layouts, the transformer four more, and five are for a transformer with experts.
 
-Arguments: the folder; then for each model a JSON object of its options, and "all" pairs, or one for "each" layout.
+Arguments: the folder; then for each model a JSON object of its options, and "all" pairs, or one for "each" layout. The
+option "layouts" names those of the eleven that are tried.
 """
 
 import json
@@ -251,11 +252,11 @@ with World.start(RunOptions(wait_timeout=60)) as world:
         given = json.loads(text)
         if "data" not in given:
             tasks.built_in = lambda _options: letters.task()  # type: ignore[assignment,return-value]
-        layouts: Mapping[str, Layered] = LAYOUTS
+        layouts: Mapping[str, Layered] = {name: LAYOUTS[name] for name in given.pop("layouts", LAYOUTS)}
         if given.pop("experts", False):
             layouts = OF_EXPERTS
         elif "task" in given:
-            layouts = LAYOUTS | OF_SEQUENCES
+            layouts = {**layouts, **OF_SEQUENCES}
         options = ModelParallelOptions(**SAME, **given)
         folder = Path(sys.argv[1]) / str(number)
         if world.rank == 0:

@@ -22,7 +22,8 @@ rank, size = world.rank, world.size
 TYPES = ["float32", "float64", "int32", "int64"]
 AGGREGATED = (1, 2, 8)  # chunks of a message at most, by PAT
 LENGTHS = sorted({0, 1, size - 1, size, size + 1, 1000, 4099})
-LONG = 300_000  # of one type only: the bytes of the others are the same
+LONG = 300_000
+FEWER = (size + 1, 1000)  # of the types after the first: what is cut where depends on the length alone
 
 
 def mine(length: int, kind: str) -> np.ndarray:
@@ -41,7 +42,7 @@ def check(name: str, comm: Communicator) -> int:
     """Exact on whole numbers of all types and lengths, and where rounding matters the same on all ranks."""
     all_reduce = ALL_REDUCES[name]
     for kind in TYPES:
-        for length in (*LENGTHS, LONG) if kind == "float32" else LENGTHS:
+        for length in (*LENGTHS, LONG) if kind == "float32" else FEWER:
             expected = mine(length, kind)
             world.Allreduce(MPI.IN_PLACE, expected)
             buffer = mine(length, kind)
@@ -105,7 +106,7 @@ def check_all_to_all(name: str) -> None:
     """As MPI's, on all types, on blocks of any shape; in the messages and bytes of the schedule."""
     schedule, _ = SCHEDULES[name]
     for kind in TYPES:
-        for shape in ((0,), (1,), (3, 5), (4099,)):
+        for shape in ((0,), (1,), (3, 5), (4099,)) if kind == "float32" else ((3, 5),):
             own = mine(size * int(np.prod(shape)), kind).reshape(size, *shape)
             kept, expected = own.copy(), np.empty_like(own)
             world.Alltoall(own, expected)
