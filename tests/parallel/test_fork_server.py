@@ -112,13 +112,6 @@ def test_forked_ranks_do_not_share_unseeded_random_numbers(address: dict[str, st
     assert not set(drawn[0]) & set(drawn[1])
 
 
-def test_the_fork_server_imports_the_requested_modules(tmp_path: Path) -> None:
-    show = "import sys; print('mailbox' in sys.modules)"
-    with owner(START_WITH="mailbox") as (_, environment):
-        shown, _ = rank(tmp_path, show, environment).communicate(timeout=PATIENCE_S)
-    assert shown == "True\n"
-
-
 def test_the_fork_server_imports_what_a_fork_had_to(tmp_path: Path) -> None:
     ask = "import sys; print('torch.fx.experimental.symbolic_shapes' in sys.modules)"
     with owner() as (_, environment):
@@ -133,11 +126,11 @@ def test_the_fork_server_imports_what_a_fork_had_to(tmp_path: Path) -> None:
         until(knows)
 
 
-def test_the_fork_server_leaves_no_cache_of_torchs_compiler(tmp_path: Path) -> None:
-    show = "import sys; print('torch._dynamo' in sys.modules)"
-    with owner(START_WITH="torch._dynamo", TMPDIR=str(tmp_path)) as (_, environment):
+def test_the_fork_server_imports_the_requested_modules_and_leaves_no_cache_of_torchs_compiler(tmp_path: Path) -> None:
+    show = "import sys; print('mailbox' in sys.modules, 'torch._dynamo' in sys.modules)"
+    with owner(START_WITH="mailbox torch._dynamo", TMPDIR=str(tmp_path)) as (_, environment):
         shown, _ = rank(tmp_path, show, environment).communicate(timeout=PATIENCE_S)
-    assert shown == "True\n"
+    assert shown == "True True\n"
     assert not list(tmp_path.glob("torchinductor*"))
 
 
