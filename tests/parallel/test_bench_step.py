@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+import torch
 
 from farandole import LaunchError
 from farandole.runtime.launcher import run_ranks
@@ -15,10 +16,10 @@ from farandole_tools.bench.step_task import GPT2, LANGUAGE, LARGE_GPT2, OURS, RE
 def test_rows_have_every_system_and_its_ratio(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(step, "ROUNDS", {"0.1 M": 2, LANGUAGE: 1})
     monkeypatch.setattr(step, "SWEEPS", 1)
-    rows = step.rows(3)
+    rows = step.rows(2)
     assert [row["name"] for row in rows] == [f"{case}: {name}" for case in ("0.1 M", LANGUAGE) for name in OURS]
     for row in rows:
-        assert row["ranks"] == 3
+        assert row["ranks"] == 2
         assert row["size"] == 4 * parameters(row["name"].partition(":")[0])
         assert row["peers"].keys() == {"torch DDP", "Horovod", "our ring"}
         for peer in (its for its in row["peers"].values() if "error" not in its):
@@ -41,4 +42,5 @@ def test_a_system_that_trains_something_else_is_detected(tmp_path: Path) -> None
     [("10 M", 10e6), ("0.1 M", 0.11e6), (LANGUAGE, 0.83e6), (GPT2, 10e6), (RESNET, 11.2e6), (LARGE_GPT2, 124e6)],
 )
 def test_models_have_the_documented_sizes(case: str, count: float) -> None:
-    assert parameters(case) == pytest.approx(count, rel=0.03)
+    with torch.device("meta"):  # shapes without numbers
+        assert parameters(case) == pytest.approx(count, rel=0.03)

@@ -66,6 +66,16 @@ def losses(run: Run) -> list[float]:
     return [line["loss"] for line in run.metrics]
 
 
+@pytest.fixture(scope="module")
+def synchronous(tmp_path_factory: pytest.TempPathFactory) -> dict[int, Run]:
+    """Synchronous SGD on one rank and on three."""
+    folder = tmp_path_factory.mktemp("synchronous")
+    return {
+        ranks: launch("sync_sgd", ranks, steps=steps, hidden=HIDDEN, out=folder / str(ranks))
+        for ranks, steps in ((1, 30), (3, 40))
+    }
+
+
 @pytest.mark.parametrize(
     ("scenario", "options"),
     [
@@ -74,8 +84,10 @@ def losses(run: Run) -> list[float]:
         ("central_directions", {"own_weight": 0.0}),
     ],
 )
-def test_limit_cases_are_synchronous_sgd(scenario: str, options: dict[str, Any], tmp_path: Path) -> None:
-    plain = launch("sync_sgd", 3, steps=40, hidden=HIDDEN, out=tmp_path / "plain")
+def test_limit_cases_are_synchronous_sgd(
+    scenario: str, options: dict[str, Any], synchronous: dict[int, Run], tmp_path: Path
+) -> None:
+    plain = synchronous[3]
     limit = run(tmp_path, scenario, 3, 40, **options)
     np.testing.assert_allclose(losses(limit), losses(plain), rtol=1e-4)
     errors = [line["consensus_error"] for line in limit.metrics if "consensus_error" in line]
@@ -85,8 +97,8 @@ def test_limit_cases_are_synchronous_sgd(scenario: str, options: dict[str, Any],
 
 
 @pytest.mark.parametrize("scenario", SCENARIOS)
-def test_one_rank_is_one_process(scenario: str, tmp_path: Path) -> None:
-    plain = launch("sync_sgd", 1, steps=30, hidden=HIDDEN, out=tmp_path / "plain")
+def test_one_rank_is_one_process(scenario: str, synchronous: dict[int, Run], tmp_path: Path) -> None:
+    plain = synchronous[1]
     alone = run(tmp_path, scenario, 1, 30)
     np.testing.assert_allclose(losses(alone), losses(plain), rtol=1e-5)
     same = alone.summary.params_sha256 == plain.summary.params_sha256
@@ -96,19 +108,19 @@ def test_one_rank_is_one_process(scenario: str, tmp_path: Path) -> None:
 
 @pytest.mark.one_in(2)
 @pytest.mark.parametrize(
-    ("scenario", "options", "messages"),  # of a rank, in 240 steps
+    ("scenario", "options", "messages"),  # of a rank, in 160 steps
     [
-        ("dpsgd", {}, 2 * 240),
-        ("dpsgd", {"topology": "exponential", "mixing_every": 4}, 2 * 60),
-        ("dpsgd", {"topology": "one-peer-exponential"}, 240),
-        ("push_sum", {"topology": "one-peer-exponential"}, 240),
-        ("push_sum", {"topology": "one-peer-exponential", "background_metrics": True}, 240),
+        ("dpsgd", {}, 2 * 160),
+        ("dpsgd", {"topology": "exponential", "mixing_every": 4}, 2 * 40),
+        ("dpsgd", {"topology": "one-peer-exponential"}, 160),
+        ("push_sum", {"topology": "one-peer-exponential"}, 160),
+        ("push_sum", {"topology": "one-peer-exponential", "background_metrics": True}, 160),
     ],
 )
 def test_decentralised_methods_learn_with_one_message_per_edge(
     scenario: str, options: dict[str, Any], messages: int, tmp_path: Path
 ) -> None:
-    found = run(tmp_path, scenario, 4, 240, **options)
+    found = run(tmp_path, scenario, 4, 160, **options)
     summary = found.summary
     length = PARAMETERS + (scenario == "push_sum")
     average = 2 * 3  # messages of the mean at the end, each a quarter of n
@@ -118,7 +130,7 @@ def test_decentralised_methods_learn_with_one_message_per_edge(
     assert summary.test_accuracy > 0.8
     assert summary.staleness is summary.lead is None
     errors = {line["step"]: line["consensus_error"] for line in found.metrics if "consensus_error" in line}
-    assert list(errors) == list(range(9, 240, 10))
+    assert list(errors) == list(range(9, 160, 10))
     assert 0 < max(errors.values()) < 10
 
 
@@ -225,7 +237,7 @@ def test_choco_with_half_precision_and_a_whole_step_is_close_to_dpsgd(tmp_path: 
 @pytest.mark.parametrize(("ranks", "topology_name"), [(1, "ring"), (2, "ring"), (4, "ring"), (4, "exponential")])
 def test_a_twentieth_of_the_differences_is_enough_to_learn(ranks: int, topology_name: str, tmp_path: Path) -> None:
     options: dict[str, Any] = {"compressor": "top-k", "fraction": 0.05, "topology": topology_name}
-    run = launch("choco_sgd", ranks, steps=150, **options, out=tmp_path / "run")
+    run = launch("choco_sgd", ranks, steps=80, **options, out=tmp_path / "run")
     assert run.summary.test_accuracy is not None
     assert run.summary.test_accuracy > 0.8
     assert len(set(run.summary.params_sha256 or [])) == 1, "the mean of all copies is what was trained"

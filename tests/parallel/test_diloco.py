@@ -43,7 +43,7 @@ def sums(period: int, fragments: int = 1, delay: int = 0) -> int:
 
 
 def test_it_learns_with_one_all_reduce_per_period(tmp_path: Path) -> None:
-    options: dict[str, Any] = {"steps": 200, "hidden": 32}
+    options: dict[str, Any] = {"steps": 125, "hidden": 32}
     run = launch("diloco", 3, period=25, **options, out=tmp_path / "diloco").summary
     whole = launch("sync_sgd", 3, **options, out=tmp_path / "sync").summary
     assert [sent / every for sent, every in zip(run.bytes_sent, whole.bytes_sent, strict=True)] == [1 / 25] * 3

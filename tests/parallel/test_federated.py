@@ -11,7 +11,7 @@ import pytest
 from farandole import LaunchError, Run, UsageError, launch
 from farandole.federated.clients import host, participants, survivors
 
-RECIPE: dict[str, Any] = {"steps": 6, "hidden": 16, "clients": 9, "per_round": 4}
+RECIPE: dict[str, Any] = {"steps": 4, "hidden": 16, "clients": 9, "per_round": 4}
 PARAMETERS = 64 * 16 + 16 + 16 * 16 + 16 + 16 * 10 + 10
 
 

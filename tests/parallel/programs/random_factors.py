@@ -9,7 +9,7 @@ from farandole.data_parallel.random_factors import with_random_factors
 from farandole.runtime.options import RunOptions
 from farandole.runtime.world import World
 
-SPREAD, DRAWS, SEED = 0.6, 2000, 3
+SPREAD, DRAWS, SEED = 0.6, 800, 3
 
 with World.start(RunOptions(wait_timeout=30)) as world:
     all_reduce = with_random_factors(ALL_REDUCES["ring"], SPREAD, SEED)
