@@ -140,12 +140,12 @@ def test_a_right_answer_need_not_look_like_ours(tmp_path: Path, answer: str) -> 
         ("term = '1'", "member 0's term is '1', where a number is needed"),
         ("leader = property(lambda self: self.boss)", "a Member has no leader: it is to be set in __init__"),
         ("def timeout(self): return [Timer(1e-9)]", "by 9.0 s the members have been called 50,000 times: does each"),
-        ("def receive(self, message):\n        while True: pass", "members 0 and 1, 0 starts: still running after 5 s"),
+        ("def receive(self, message):\n        while True: pass", "members 0 and 1, 0 starts: still running after 2 s"),
     ],
 )
 def test_what_is_no_answer_is_told(tmp_path: Path, body: str, message: str) -> None:
     text = f"{ONE_STATE}\nclass Right(Member):\n    pass\n\nclass Member(Right):\n    {body}\n"
     (tmp_path / "mine.py").write_text(text)
-    limit_s = 5 if "still running" in message else LIMIT_S
+    limit_s = 2 if "still running" in message else LIMIT_S
     result = grade(on(LAB, 1, checks=("heartbeats",)), tmp_path / "mine.py", limit_s=limit_s, ours=True).results[0]
     assert message in result.message

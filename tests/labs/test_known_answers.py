@@ -13,8 +13,7 @@ from typing import Any, TypeVar
 import numpy as np
 import pytest
 
-from farandole.runtime.launcher import run_ranks
-from farandole_tools.lab import labs, launch, mutants
+from farandole_tools.lab import labs, mutants
 from farandole_tools.lab.grading import Result, grade, grade_together
 from farandole_tools.lab.labs import Lab
 from farandole_tools.lab.mutants import Mutant
@@ -55,6 +54,7 @@ JUDGE_TIMES = {"15_predict_then_measure": {"measure", "real steps"}}  # these ch
 SEEN_ON_PAPER = {"all reduce", "slowest", "step"}
 SOAK = "FARANDOLE_SOAK" in os.environ
 KNOW_HASH = {"06_push_pull", "10_atomic_checkpoint"}  # whose wrong answers need a hash() per process
+own_hash = pytest.mark.own_hash
 EVERY = 4  # `make test` judges every fourth wrong answer of a lab, make soak each
 TOGETHER = 12  # the number of wrong answers that share their launches
 
@@ -91,11 +91,6 @@ def ring_all_reduce_mean(gradient, comm):
 Item = TypeVar("Item")
 
 
-def fork_ranks(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Start ranks in half the time from here on; they share the seed of hash()."""
-    monkeypatch.setattr(launch, "run_ranks", lambda *given, **named: run_ranks(*given, **named | {"with_torch": True}))
-
-
 def batched(items: Sequence[Item], size: int) -> Iterator[Sequence[Item]]:
     for start in range(0, len(items), size):
         yield items[start : start + size]
@@ -124,7 +119,19 @@ def groups() -> list[object]:
             chosen = sorted(chosen, key=lambda each: ranks_for(lab, each))
             for number, group in enumerate(batched(chosen if SOAK else chosen[::EVERY], TOGETHER)):
                 name = f"{lab.name}-{'times-' if alone else ''}{number}"
-                found.append(pytest.param(lab, group, id=name, marks=pytest.mark.alone if alone else ()))
+                marks = (pytest.mark.alone,) * alone + (own_hash,) * (lab.name in KNOW_HASH)
+                found.append(pytest.param(lab, group, id=name, marks=marks))
+    return found
+
+
+def references() -> list[object]:
+    """Return the labs whose references are judged in one go."""
+    found = []
+    for timed in (False, True):
+        for folders in batched([folder for folder in FOLDERS if (folder.name in JUDGE_TIMES) == timed], 5):
+            names = [folder.name for folder in folders]
+            marks = (pytest.mark.alone,) * timed + (own_hash,) * (timed or not KNOW_HASH.isdisjoint(names))
+            found.append(pytest.param(folders, id=" ".join(name[:2] for name in names), marks=marks))
     return found
 
 
@@ -166,32 +173,21 @@ def test_what_is_handed_out_fails_every_check_as_not_implemented() -> None:
             assert result.message.startswith("not implemented yet: "), (lab.name, result)
 
 
-@pytest.mark.parametrize(
-    "folders",
-    [
-        pytest.param(folders, id=" ".join(folder.name[:2] for folder in folders), marks=marks)
-        for timed, marks in ((False, ()), (True, pytest.mark.alone))
-        for folders in batched([folder for folder in FOLDERS if (folder.name in JUDGE_TIMES) == timed], 5)
-    ],
-)
-def test_the_reference_gets_full_marks_on_every_number_of_ranks(
-    folders: Sequence[Path], monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.mark.parametrize("folders", references())
+def test_the_reference_gets_full_marks_on_every_number_of_ranks(folders: Sequence[Path]) -> None:
     there = [labs.load(folder) for folder in folders]
-    if not SOAK and not any(judges_times(lab) or lab.name in KNOW_HASH for lab in there):
-        fork_ranks(monkeypatch)
     judged = grade_together([(lab, lab.folder / "reference.py") for lab in there], limit_s=LIMIT_S)
     for lab, results in zip(there, judged, strict=True):
         assert [(lab.name, result.name, result.message) for result in results if not result.passed] == []
         assert sum(result.points for result in results) == lab.max_points == 10
 
 
-def test_what_the_wrong_answers_change_is_right(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_the_wrong_answers_change_is_right(tmp_path: Path) -> None:
     """Otherwise a wrong answer could fail for a mistake that it does not name."""
-    fork_ranks(monkeypatch)
     judged = []
-    for folder in FOLDERS:
-        lab = labs.load(folder)
+    for lab in map(labs.load, FOLDERS):
+        if mutants.original(lab) == (lab.folder / "reference.py").read_text():
+            continue  # the reference is judged above
         names = [check.name for check in lab.checks if check.name not in judges_times(lab)]
         path = tmp_path / f"{lab.name}.py"
         path.write_text(mutants.original(lab))
@@ -228,10 +224,8 @@ def test_which_of_two_equal_entries_top_k_sends_is_up_to_the_learner(order: int)
 
 @pytest.mark.parametrize(("lab", "group"), groups())
 def test_each_wrong_answer_fails_for_its_own_reason_and_for_no_other(
-    lab: Lab, group: Sequence[Mutant], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    lab: Lab, group: Sequence[Mutant], tmp_path: Path
 ) -> None:
-    if lab.name not in KNOW_HASH:
-        fork_ranks(monkeypatch)
     files = mutants.write(lab, tmp_path)
     on_ranks = [on(lab, ranks_for(lab, each), checks=checks_of(lab, each)) for each in group]
     judged = grade_together(

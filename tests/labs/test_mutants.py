@@ -89,7 +89,7 @@ SAYS_WHERE = HEAD + "    raise ValueError(f'in process {os.getpid()}')\n"
 DISTURBING = {
     "ends": "    os._exit(0)\n",
     "waits for ever": f"    comm.receive(gradient, {AROUND})\n",
-    "loops": "    while comm.rank == 0: pass\n",
+    "loops": "    while comm.rank == 0: time.sleep(0.01)\n",
     "error of MPI": f"    comm.exchange(gradient, {AROUND}, gradient[:0], {AROUND})\n",
     "thread": "    threading.Thread(target=time.sleep, args=(1000,), daemon=True).start()\n",
     "child": "    if os.fork() == 0: time.sleep(1000)\n",

@@ -9,6 +9,7 @@ import shutil
 import subprocess
 import sys
 import tomllib
+from functools import cache
 from pathlib import Path
 
 import jupytext
@@ -35,6 +36,7 @@ def extras_in(text: str) -> set[str]:
     return set(named.split(","))
 
 
+@cache
 def imported_by_notebooks() -> set[str]:
     """Return the top-level modules that the notebooks import, in %%mpi cells, too, without those that they write."""
     found: set[str] = set()

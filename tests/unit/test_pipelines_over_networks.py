@@ -26,7 +26,7 @@ ALPHA, BORDER_S, PARAMETERS_S = 0.01, 0.05, 0.04  # of a message: no bytes, an a
 SQUARE = Setting(4, 1, 0.6, link=Link(ALPHA, 1.0), nbytes=PARAMETERS_S)
 CUT = Choice(stages=2, micro_batches=2, activation=BORDER_S)
 NARROW = "two-level:rack=2,over=4,hop-us=0"  # two messages that leave a rack at once take four times as long
-SCATTERED = Setting(16, 5, 0.1, parse("lognormal:0.5"), 4e6, Link(1e-4, 1e-8), seed=3)
+SCATTERED = Setting(16, 3, 0.1, parse("lognormal:0.5"), 4e6, Link(1e-4, 1e-8), seed=3)
 
 
 def over(text: str, setting: Setting, choice: Choice = CUT, method: str = "gpipe") -> Row:

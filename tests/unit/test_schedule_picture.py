@@ -99,9 +99,8 @@ def test_too_many_ranks_to_tell_apart_are_refused(size: int) -> None:
         schedule_picture.figure(RING, size)
 
 
-@pytest.mark.parametrize("size", [3, 5])
-def test_the_picture_is_written(size: int, tmp_path: Path) -> None:
-    file = schedule_picture.draw(RING, size, tmp_path / "ring.png")
+def test_the_picture_is_written(tmp_path: Path) -> None:
+    file = schedule_picture.draw(RING, 3, tmp_path / "ring.png")
     height, width, _ = imread(file).shape
     assert 600 < width < 1300
     assert 300 < height < 1300
