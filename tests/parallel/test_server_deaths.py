@@ -21,6 +21,8 @@ SOAK = os.environ.get("FARANDOLE_SOAK") == "1"  # make soak
 CHAIN = {"servers": 2, "replicas": 2}
 STEPS = 40
 HANG_AFTER_S = 4.0  # a busy machine may keep a rank waiting for its core for a second or two
+# A rank that has been seen in one step only may be still for five times as long: this worker sleeps in each step.
+SEEN = {"hang_after": HANG_AFTER_S, "slow": "rank=4,factor=40"}
 IN_STEP = {**CHAIN, "sync": "bsp", "steps": STEPS, "hidden": 32}
 
 
@@ -109,12 +111,12 @@ def test_acknowledged_pushes_survive_a_servers_death(
 
 
 def test_a_dead_worker_is_cleaned_away_and_the_remaining_ones_do_its_work(tmp_path: Path) -> None:
-    run = launch("parameter_server", 5, sync="ssp", steps=100, fail="rank=3,step=20", out=tmp_path / "run")
+    run = launch("parameter_server", 5, sync="ssp", steps=40, fail="rank=3,step=20", out=tmp_path / "run")
     summary = run.summary
     assert summary.members == [0, 1, 2, 4]
     assert summary.cleaned is not None
     assert summary.cleaned["clients"] == 3
-    assert 3 * 100 - 1 <= summary.steps <= 3 * 100, "at most the gradient that it was computing is missing"
+    assert 3 * 40 - 1 <= summary.steps <= 3 * 40, "at most the gradient that it was computing is missing"
     assert [(fault["rank"], fault["step"], fault["kind"]) for fault in summary.faults] == [(3, 20, "kill")]
     assert summary.faults[0]["resumed_s"] >= summary.faults[0]["detected_s"] >= 0
 
@@ -122,9 +124,9 @@ def test_a_dead_worker_is_cleaned_away_and_the_remaining_ones_do_its_work(tmp_pa
 @pytest.mark.one_in(2)
 @pytest.mark.parametrize("rank", [0, 1])
 def test_a_hung_manager_or_server_is_killed_and_succeeded(tmp_path: Path, undisturbed: Run, rank: int) -> None:
-    fail = f"rank={rank},step=15,how=hang"
-    run = launch("parameter_server", 5, **IN_STEP, fail=fail, hang_after=HANG_AFTER_S, out=tmp_path / "run")
-    assert_hung(run, rank, step=15)
+    fail = f"rank={rank},step=30,how=hang"
+    run = launch("parameter_server", 5, **IN_STEP, **SEEN, fail=fail, out=tmp_path / "run")
+    assert_hung(run, rank, step=30)
     assert run.summary.members == [other for other in range(5) if other != rank]
     assert set(run.summary.params_sha256) == set(undisturbed.summary.params_sha256), "bitwise the same parameters"
 
@@ -133,19 +135,19 @@ def test_a_server_that_hangs_between_two_messages_is_killed(tmp_path: Path) -> N
     """Under a policy that depends on time, a server updates its parameters without having received a message, too."""
     # A long computation and a small factor: where a busy machine adds to the computation, rank 4 must not seem hung.
     slow = "rank=4,factor=4,from=3"
-    options = {**CHAIN, "sync": "history", "patience": 0.1, "batch": 1437, "slow": slow, "steps": 60}
-    fail = "rank=2,step=30,how=hang"
+    options = {**CHAIN, "sync": "history", "patience": 0.1, "batch": 1437, "slow": slow, "steps": 40}
+    fail = "rank=2,step=20,how=hang"
     run = launch("parameter_server", 6, **options, fail=fail, hang_after=HANG_AFTER_S, out=tmp_path / "run")
-    assert_hung(run, 2, step=30)
+    assert_hung(run, 2, step=20)
     assert run.summary.members == [0, 1, 3, 4, 5]
 
 
 def test_a_hung_worker_is_killed_and_the_remaining_ones_do_its_work(tmp_path: Path) -> None:
-    fail = "rank=3,step=20,how=hang"
-    run = launch("parameter_server", 5, sync="ssp", steps=100, fail=fail, hang_after=HANG_AFTER_S, out=tmp_path / "run")
-    assert_hung(run, 3, step=20)
+    fail = "rank=3,step=30,how=hang"
+    run = launch("parameter_server", 5, sync="ssp", steps=STEPS, **SEEN, fail=fail, out=tmp_path / "run")
+    assert_hung(run, 3, step=30)
     assert run.summary.members == [0, 1, 2, 4]
-    assert 3 * 100 - 1 <= run.summary.steps <= 3 * 100
+    assert 3 * STEPS - 1 <= run.summary.steps <= 3 * STEPS
 
 
 def assert_hung(run: Run, rank: int, step: int) -> None:
@@ -170,7 +172,7 @@ def test_workers_servers_and_manager_may_die_in_one_run(tmp_path: Path, options:
 
 def test_downpour_survives_the_death_of_a_worker_and_a_server(tmp_path: Path) -> None:
     fail = ["rank=4,step=20", "rank=1,step=30"]
-    summary = launch("downpour", 6, **CHAIN, steps=150, fail=fail, out=tmp_path / "run").summary
+    summary = launch("downpour", 6, **CHAIN, steps=60, fail=fail, out=tmp_path / "run").summary
     assert summary.members == [0, 2, 3, 5]
     assert {fault["rank"] for fault in summary.faults} == {1, 4}
 
@@ -205,13 +207,13 @@ def test_an_unrecoverable_death_ends_the_run_with_its_reason(tmp_path: Path, fai
     [
         ({"replicas": 2}, "--replicas 2: there are 1 server(s); give as many with --servers"),
         ({**CHAIN, "tree": 2}, "leave out --tree"),
-        ({**CHAIN, "place": "servers=1+2,aggregators=3,workers=4-7"}, "leave out aggregators=… in --place"),
+        ({**CHAIN, "place": "servers=1+2,aggregators=3,workers=4"}, "leave out aggregators=… in --place"),
         ({**CHAIN, "transport": "window"}, "use --transport messages"),
     ],
 )
 def test_incompatible_options_are_refused(tmp_path: Path, options: dict[str, Any], message: str) -> None:
     with pytest.raises(UsageError) as refusal:
-        launch("parameter_server", 8, **options, steps=2, out=tmp_path / "run")
+        launch("parameter_server", 5, **options, steps=2, out=tmp_path / "run")
     assert message in str(refusal.value)
     assert "\n" not in str(refusal.value)
 
@@ -233,7 +235,7 @@ def assert_it_was_stated(said: str, killed: set[int]) -> None:
         assert killed == set(range(6))
 
 
-LONG = {**IN_STEP, "steps": 400 if SOAK else 150}
+LONG = {**IN_STEP, "steps": 400 if SOAK else 100}
 AT_LEAST_S = 0.1  # no machine takes fewer seconds for these steps: a death that is due earlier must occur
 
 
@@ -291,7 +293,7 @@ REPLICAS = [Chaos((0.3, 1.0)[seed % 2], seed) for seed in range(10)] if SOAK els
 @pytest.mark.parametrize("chaos", REPLICAS, ids=str)
 def test_downpour_continues_under_random_kills_or_ends_with_the_reason(tmp_path: Path, chaos: Chaos) -> None:
     """Downpour: the survivors continue to learn, or the run ends with the reason."""
-    run = trained_under_chaos("downpour", chaos, tmp_path / "run", **CHAIN, steps=600)
+    run = trained_under_chaos("downpour", chaos, tmp_path / "run", **CHAIN, steps=600 if SOAK else 300)
     if run is None:
         return
     summary = run.summary
