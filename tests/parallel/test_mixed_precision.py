@@ -24,7 +24,7 @@ def test_every_step_equals_one_process_and_overflows_are_skipped_on_all_ranks(
     assert found["kept"]
 
 
-DIGITS: dict[str, Any] = {"steps": 200, "hidden": 32}
+DIGITS: dict[str, Any] = {"steps": 160, "hidden": 32}
 TEXT: dict[str, Any] = {"steps": 60, "hidden": 16, "depth": 1, "batch": 8, "optimizer": "adam", "lr": 0.01}
 TEXT |= {"data": "pydoc", "model": "transformer"}
 
@@ -56,7 +56,7 @@ def test_mixed_precision_learns_as_well_as_float32(
 
 def test_shared_memory_gives_the_same_parameters_bit_by_bit(tmp_path: Path) -> None:
     """The sum of two numbers has one order."""
-    options = {"steps": 40, "hidden": 32, "precision": "float16"}
+    options = {"steps": 10, "hidden": 32, "precision": "float16"}
     ring, window = (
         launch("sync_sgd", 2, **options, collective=collective, out=tmp_path / collective).summary
         for collective in ("ring", "window")

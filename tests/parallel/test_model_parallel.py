@@ -9,9 +9,10 @@ from typing import Any
 import pytest
 
 from farandole.model_parallel.schedules import NAMES
+from tests.conftest import SOAK
 from tests.parallel.conftest import RANKS_OF_DEAR_TESTS
 
-# Gradients added up in another order: rounding of float64 over 7 updates.
+# Gradients added up in another order: rounding of float64 over 4 updates.
 TOLERANCE = {"float64": 1e-12, "float32": 2e-6}
 TEXT = {"model": "transformer", "data": "pydoc", "hidden": 64, "depth": 2, "batch": 16}
 CNN = {"model": "cnn", "depth": 2}
@@ -20,14 +21,14 @@ FEW = ADAM | {"lr": 0.05, "steps": 3}
 HALVES = ("zero-bubble", "zb-h2", "zb-v", "dualpipe")  # schedules that take backward passes in two halves
 
 # The core of attention, or each block, computed again: in a pipeline, in halves, between tensor ranks.
-SMALL_TEXT = TEXT | {"hidden": 32, "depth": 6, "batch": 8, "steps": 2}
+SMALL_TEXT = TEXT | {"hidden": 32, "depth": 6, "batch": 8, "steps": 1, "lr": 0.5}
 IN_STAGES = {"pipeline": 4, "balance": "layers", "micro_batches": 2, "options": SMALL_TEXT}
 RECOMPUTED: list[dict[str, Any]] = [
     {**IN_STAGES, "schedule": "gpipe", "recompute": "selective", "unfused": True},
     {**IN_STAGES, "schedule": "zero-bubble", "recompute": "full", "offload": "host"},
     {**IN_STAGES, "schedule": "pipedream", "recompute": "full", "offload": "disk"},
     {"pipeline": 2, "tensor": 2, "micro_batches": 2, "schedule": "1f1b", "recompute": "full", "options": SMALL_TEXT},
-    {"tensor": 4, "offload": "host", "options": {"depth": 2}},
+    {"tensor": 4, "offload": "host", "options": {"depth": 2, "steps": 1, "lr": 0.5}},
     {"tensor": 4, "sequence": True, "recompute": "selective", "unfused": True, "options": SMALL_TEXT | {"hidden": 64}},
 ]
 
@@ -119,14 +120,15 @@ def test_float32_stays_within_rounding(spread: Spread) -> None:
 
 def test_memory_equals_the_formulas(spread: Spread) -> None:
     """Measured by what autograd keeps, against shapes and schedule, at 4 stages and 8 equal micro-batches."""
-    options = {"batch": 48, "steps": 2, "depth": 7}
+    options = {"batch": 48, "steps": 1, "depth": 7}
     cases = [{"pipeline": 4, "balance": "layers", "schedule": name, "micro_batches": 8, "recompute": again,
-              "options": options | (ADAM | {"lr": 0.02} if name != "pipedream" else {"steps": 4})}
-             for name in NAMES for again in ("none", "stage")]  # fmt: skip
-    convolutional = CNN | {"batch": 48, "steps": 2, "lr": 0.5}
+              "options": options | (ADAM | {"lr": 0.04} if name != "pipedream" else {"steps": 4})}
+             for number, name in enumerate(NAMES)
+             for again in (["none", "stage"] if SOAK or number % 2 == 0 else ["none"])]  # fmt: skip
+    convolutional = CNN | {"batch": 48, "steps": 1, "lr": 0.5}
     cases.append({"pipeline": 4, "balance": "layers", "schedule": "1f1b", "micro_batches": 8, "options": convolutional})
-    cases.append({"data": 4, "shard_optimizer": True, "options": ADAM})
-    cases.append({"tensor": 4, "options": TEXT | {"hidden": 80, "steps": 2, "lr": 0.5}})  # 5 heads: no equal shares
+    cases.append({"data": 4, "shard_optimizer": True, "options": ADAM | {"steps": 1, "lr": 0.04}})
+    cases.append({"tensor": 4, "options": TEXT | {"hidden": 80, "steps": 1, "lr": 0.5}})  # 5 heads: no equal shares
     cases.extend(RECOMPUTED)
     activations: dict[str, int] = {}
     answer = spread(4, cases)

@@ -23,7 +23,7 @@ from farandole.recovery.event_log import EventLog
 from farandole.runtime.failure import CAN_GO_ON
 from tests.parallel.conftest import is_rank
 
-STEPS = 60
+STEPS = 40
 EVERY = 7
 RECIPE: dict[str, Any] = {"optimizer": "adam", "lr": 0.002, "steps": STEPS, "checkpoint_every": EVERY}
 SOAK = os.environ.get("FARANDOLE_SOAK") == "1"  # make soak
@@ -105,9 +105,9 @@ def test_each_start_may_have_a_different_number_of_ranks(uninterrupted: Run, tmp
     out = tmp_path / "run"
     for number, ranks in enumerate([4, 7, 1]):
         by = "rank-0" if number % 2 else "ranks"
-        killed(out, step=15 * (number + 1), rank=0, ranks=ranks, checkpoint_by=by, checkpoint_async=number != 1)
+        killed(out, step=10 * (number + 1), rank=0, ranks=ranks, checkpoint_by=by, checkpoint_async=number != 1)
     run = launch("restart", ranks=3, out=out, **RECIPE)
-    assert [fault["step"] for fault in run.summary.faults] == [15, 30, 45]
+    assert [fault["step"] for fault in run.summary.faults] == [10, 20, 30]
     assert len(set(run.summary.params_sha256 or [])) == 1
     assert len(run.summary.params_sha256 or []) == run.summary.ranks == 3
     samples = [line["samples"] for line in run.metrics]
@@ -159,7 +159,7 @@ def test_a_stop_signal_saves_a_checkpoint_from_which_the_run_continues(
     number: signal.Signals, uninterrupted: Run, tmp_path: Path
 ) -> None:
     out = tmp_path / "run"
-    words = ["--optimizer", "adam", "--lr", "0.002", "--steps", str(STEPS), "--slow", "rank=1,factor=80"]
+    words = ["--optimizer", "adam", "--lr", "0.002", "--steps", str(STEPS), "--slow", "rank=1,factor=120"]
     words += ["--out", str(out), "--checkpoint-every", "0"]
     command = [sys.executable, "-m", "farandole", "run", "restart", "-n", "4", *words]
     environment = os.environ | ({"FARANDOLE_STOP_ON_TERM": "1"} if number == signal.SIGTERM else {})

@@ -19,15 +19,15 @@ from farandole.runtime import mpirun
 from farandole.runtime.launcher import run_ranks
 from farandole.sharded.half import compute_in_bfloat16
 from farandole.sharded.steps import halves
-from tests.parallel.conftest import PROGRAMS, RANKS_OF_DEAR_TESTS
+from tests.parallel.conftest import PROGRAMS
 
 STEPS = 4
 IN_FLOAT32 = 2e-6  # of parameters that move by 0.03 and more, after each of 4 steps
 STATE = {"perceptron": 2, "transformer": 1, "branches": 0}
 
 
-@pytest.mark.one_in(2)
-@pytest.mark.parametrize("ranks", RANKS_OF_DEAR_TESTS)
+@pytest.mark.one_in(3)
+@pytest.mark.parametrize("ranks", [4, 2, 7, 1, 3])  # four are in two groups, too
 def test_every_stage_equals_one_process_at_every_step(under_mpirun: Callable[..., Any], ranks: int) -> None:
     answer = under_mpirun("sharded_equals_single.py", ranks)
     check_muon(answer.pop("muon"), ranks)
@@ -149,7 +149,7 @@ def test_it_equals_torchs_fsdp2(under_mpirun: Callable[..., Any]) -> None:
 
 
 def test_the_larger_the_number_of_layers_the_closer_to_the_papers_formula(tmp_path: Path) -> None:
-    options = {"hidden": 64, "depth": 40, "steps": 2, "optimizer": "adam"}
+    options = {"hidden": 64, "depth": 40, "steps": 1, "optimizer": "adam"}
     held = []
     for stage in (1, 2, 3):
         run = launch("sharded", 4, stage=stage, **options, out=tmp_path / str(stage))

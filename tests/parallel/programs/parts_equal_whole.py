@@ -32,8 +32,8 @@ from farandole.runtime.communicator import gather_text
 from farandole.runtime.options import RunOptions
 from farandole.runtime.world import World
 
-SEED, STEPS = 3, 7
-DEFAULTS = {"data": "digits", "hidden": 32, "depth": 3, "batch": 50, "lr": 0.2, "precision": "float64", "steps": STEPS}
+SEED, STEPS = 3, 4
+DEFAULTS = {"data": "digits", "hidden": 32, "depth": 3, "batch": 50, "lr": 0.3, "precision": "float64", "steps": STEPS}
 
 TORCH = {"sgd": torch.optim.SGD, "momentum": partial(torch.optim.SGD, momentum=0.9), "adam": torch.optim.Adam}
 

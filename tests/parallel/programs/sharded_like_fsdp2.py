@@ -27,7 +27,7 @@ from farandole.sharded.optimizers import on_parts
 from farandole.sharded.options import Sharding
 from farandole.sharded.training import ShardedSGD
 
-STEPS, ROWS, WIDTH, NORM = 5, 6, 9, 0.05
+STEPS, ROWS, WIDTH, NORM = 3, 6, 9, 0.05
 OVER = int(sys.argv[1])  # ranks of a group that divides the model
 
 
