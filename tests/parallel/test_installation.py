@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -22,7 +23,7 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for name in ("pyproject.toml", "setup.py", "MANIFEST.in", "README.md", "LICENSE", *MATERIAL, "reference"):
         (source / name).symlink_to(ROOT / name)
     pip = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-deps"]
-    words = ["--no-build-isolation", "--target", str(folder / "packages"), str(source)]
+    words = ["--no-compile", "--no-build-isolation", "--target", str(folder / "packages"), str(source)]
     done = subprocess.run([*pip, *words], capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode == 0, done.stderr
     return folder / "packages"
@@ -31,33 +32,46 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
 MATERIAL = ("labs", "notebooks", "slurm")
 
 
-def command(installed: Path, folder: Path, *words: str) -> str:
+# Several commands in one process: each would need half a second for its imports.
+SEVERAL = """
+import json, sys
+import farandole, farandole.cli
+print(farandole.__file__)
+for words in json.loads(sys.argv[1]):
+    try:
+        farandole.cli.main(words)
+    except SystemExit as end:
+        if end.code:
+            raise
+"""
+
+
+def python(installed: Path, folder: Path, *words: str) -> str:
     environment = os.environ | {"PYTHONPATH": str(installed)}
     done = subprocess.run(
-        [sys.executable, "-m", "farandole", *words], cwd=folder, env=environment, capture_output=True, text=True,
-        timeout=300, check=False,
-    )  # fmt: skip
+        [sys.executable, *words], cwd=folder, env=environment, capture_output=True, text=True, timeout=300, check=False
+    )
     assert done.returncode == 0, done.stderr
     return done.stdout
 
 
+def command(installed: Path, folder: Path, *words: str) -> str:
+    return python(installed, folder, "-m", "farandole", *words)
+
+
 def test_it_is_complete_outside_a_checkout(installed: Path, tmp_path: Path) -> None:
-    found = [sys.executable, "-c", "import farandole; print(farandole.__file__)"]
-    environment = os.environ | {"PYTHONPATH": str(installed)}
-    assert str(installed) in subprocess.run(
-        found, cwd=tmp_path, env=environment, capture_output=True, text=True, check=True
-    ).stdout  # fmt: skip
-    command(installed, tmp_path, "new", "task", "mine.py")
+    copies = ["scripts", "my_scripts"], ["notebooks", "my_notebooks"]
+    several = [["new", "task", "mine.py"], ["lab", "start", "1"], *copies, ["--help"]]
+    said = python(installed, tmp_path, "-c", SEVERAL, json.dumps(several))
+    assert said.startswith(str(installed))
+    assert "tour" in said
     command(installed, tmp_path, "run", "sync_sgd", "-n", "2", "--task", "mine.py", "--steps", "3", "--out", "run")
     assert "error" in command(installed, tmp_path, "show", "run")
-    command(installed, tmp_path, "lab", "start", "1")
     assert "10 of 10 points" in command(installed, tmp_path, "lab", "check", "1", "--with", "reference")
     for what, example in (("scripts", "sync_sgd.sbatch"), ("notebooks", "00_tour.ipynb")):
-        command(installed, tmp_path, what, f"my_{what}")
         copied = {file.name for file in (tmp_path / f"my_{what}").iterdir()}
         assert example in copied
         assert len(copied) > 25
-    assert "tour" in command(installed, tmp_path, "--help")
 
 
 def test_what_is_there_is_left_as_it_is(tmp_path: Path) -> None:
