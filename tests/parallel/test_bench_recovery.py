@@ -11,7 +11,7 @@ from typing import Any, cast
 import pytest
 
 from farandole import LaunchError, Run
-from farandole.runtime.launcher import run_ranks
+from farandole.runtime.launcher import Output, run_ranks
 from farandole_tools.bench import recovery
 from farandole_tools.bench.recovery import LARGE, USUAL
 
@@ -81,7 +81,21 @@ def test_the_large_state_has_a_gibibyte() -> None:
     assert recovery.state_bytes(LARGE.recipe, LARGE.inputs) == pytest.approx(1 << 30, rel=0.01)
 
 
-def test_the_cost_of_protection_is_relative_to_no_protection(tmp_path: Path) -> None:
+def test_the_cost_of_protection_is_relative_to_no_protection(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    short = tmp_path / "short.py"
+    short.write_text(
+        "import sys\n"
+        "from pathlib import Path\n"
+        "from farandole_tools.bench import recovery_rounds\n"
+        "recovery_rounds.STEPS, recovery_rounds.CHECKPOINTS = 20, 1  # not 40 steps a round with two checkpoints\n"
+        "recovery_rounds.main(Path(sys.argv[1]), int(sys.argv[2]), recovery_rounds.USUAL)\n"
+    )
+
+    def run_short(words: list[str], ranks: int, **limits: Any) -> Output:
+        assert words[:2] == ["-m", recovery.ROUNDS_PROGRAM]
+        return run_ranks([str(short), *words[2:]], ranks, **limits)
+
+    monkeypatch.setattr(recovery, "run_ranks", run_short)
     rows = recovery.protection(2, tmp_path, replace(USUAL, rounds=2))
     assert [row["name"] for row in rows] == ["a backup every step", "a checkpoint every 20 steps"]
     for row in rows:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -40,17 +39,19 @@ IMPORTED = [f"transformers.models.{name}.modeling_{name}" for name in FROM_TRANS
 
 
 @pytest.fixture(scope="module")
-def with_transformers() -> Iterator[None]:
-    """Until the end of the module fork ranks from a process that has imported the models."""
+def server_with_transformers() -> dict[str, str]:
+    """Return the environment variables by which ranks are forked from a process that has imported the models."""
     with pytest.MonkeyPatch.context() as environment:
         for name in (fork_client.ADDRESS, rank_starter.MODULE, SESSION):  # it stays until the last test has ended
             environment.delenv(name, raising=False)
         fork_server.start(*IMPORTED)
-        address = {name: os.environ[name] for name in (fork_client.ADDRESS, rank_starter.MODULE) if name in os.environ}
-    with pytest.MonkeyPatch.context() as environment:
-        for name, value in address.items():
-            environment.setenv(name, value)
-        yield
+        return {name: os.environ[name] for name in (fork_client.ADDRESS, rank_starter.MODULE) if name in os.environ}
+
+
+@pytest.fixture
+def with_transformers(server_with_transformers: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in server_with_transformers.items():
+        monkeypatch.setenv(name, value)
 
 
 def cases() -> list[Any]:
