@@ -442,8 +442,9 @@ for name in ("1f1b", "pipedream"):
     learned[name, 0.1] = launch("pipeline", ranks=P, **longer, lr=0.1, schedule=name, out=folder / f"{name} small")
 
 # %%
+fast = longer | {"lr": 0.7, "steps": 80}
 for name in ("1f1b", "pipedream"):
-    learned[name, 0.7] = launch("pipeline", ranks=P, **longer, lr=0.7, schedule=name, out=folder / f"{name} large")
+    learned[name, 0.7] = launch("pipeline", ranks=P, **fast, schedule=name, out=folder / f"{name} large")
 
 figure, axes = plt.subplots(1, 2, figsize=(9.5, 3.2), sharey=True)
 for ax, rate in zip(axes, (0.1, 0.7), strict=True):
