@@ -224,7 +224,7 @@ print(inspect.getsource(SynchronousSGD.step))
 # All runs of this notebook have the same recipe, so that a difference between two runs has one cause only.
 
 # %%
-recipe = {"data": "digits", "model": "mlp", "hidden": 256, "steps": 90, "batch": 720, "lr": 0.3, "seed": 0}
+recipe = {"data": "digits", "model": "mlp", "hidden": 256, "steps": 60, "batch": 720, "lr": 0.3, "seed": 0}
 runs = {"ours": launch("sync_sgd", ranks=4, **recipe, out=folder / "ours")}
 
 
@@ -238,15 +238,15 @@ table.show([table.per_rank(runs["ours"].summary)])
 # %% [markdown]
 # The network has $64 \cdot 256 + 256 + 256 \cdot 256 + 256 + 256 \cdot 10 + 10 = 85{,}002$ parameters.
 #
-# **Predict:** how many bytes does a rank send in the 90 steps?
+# **Predict:** how many bytes does a rank send in the 60 steps?
 
 # %%
-my_bytes = predict("bytes that a rank sends in 90 steps", ...)
+my_bytes = predict("bytes that a rank sends in 60 steps", ...)
 
 # %% tags=["nbval-check-output"]
 summary = runs["ours"].summary
 print("bytes sent by each rank:", summary.bytes_sent)
-print("90 steps of 2(P-1)/P n: ", 90 * 2 * (4 - 1) * (4 * 85_002) // 4)
+print("60 steps of 2(P-1)/P n: ", 60 * 2 * (4 - 1) * (4 * 85_002) // 4)
 print("different checksums among the ranks' parameters:", len(set(summary.params_sha256)))
 print("more than 8 of 10 test images right:", summary.test_accuracy > 0.8)
 my_bytes.compare(summary.bytes_sent[0])
@@ -404,7 +404,7 @@ figure.tight_layout()
 # %% [markdown]
 # Rank 3 has less to do, and the grey has become shorter. It cannot vanish: part of a computation costs the same for
 # any number of samples, and that part is still three times slower. (The model differs this time, because other shares
-# give other batches. It is no worse.)
+# give other batches.)
 #
 # ## 7 What does it cost?
 #
