@@ -10,30 +10,30 @@ import pytest
 from farandole import Run, UsageError, launch, own_task
 from farandole.methods import METHODS, with_policy
 from farandole_tools.bench import methods as bench
-from tests.parallel.test_cli import farandole
+from tests.parallel.test_cli import Command
 from tests.tasks import waves
 
 FILE = Path(waves.__file__)
 
 
-def test_a_search_tries_learning_rates_only(tmp_path: Path) -> None:
+def test_a_search_tries_learning_rates_only(command: Command, tmp_path: Path) -> None:
     words = ["run", "search", "-n", "2", "--task", f"{FILE}:searched", "--trials", "4", "--steps", "8", "--batch", "30"]
-    done = farandole(*words, cwd=tmp_path)
+    done = command(*words, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert "learning rate" in done.stdout
     assert "width" not in done.stdout
-    refused = farandole(*words, "--widths", "8", "16", cwd=tmp_path)
+    refused = command(*words, "--widths", "8", "16", cwd=tmp_path)
     assert refused.returncode == 2
     assert "--task brings its own model, whose width is not ours to choose: leave out --widths" in refused.stderr
 
 
-def test_a_simulation_is_fitted_to_its_record(tmp_path: Path) -> None:
+def test_a_simulation_is_fitted_to_its_record(command: Command, tmp_path: Path) -> None:
     launch("sync_sgd", 2, task=str(FILE), steps=30, batch=30, out=tmp_path / "run")
-    done = farandole("simulate", "--fit", "run", cwd=tmp_path)
+    done = command("simulate", "--fit", "run", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert "60 computations" in done.stdout
     words = next(line for line in done.stdout.splitlines() if line.startswith("--straggler")).split()
-    assert farandole("simulate", "ssp", *words, "--steps", "5", cwd=tmp_path).returncode == 0
+    assert command("simulate", "ssp", *words, "--steps", "5", cwd=tmp_path).returncode == 0
 
 
 def test_the_bench_trains_it_and_says_what_it_leaves_out(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -50,11 +50,11 @@ def test_the_bench_trains_it_and_says_what_it_leaves_out(monkeypatch: pytest.Mon
     )
 
 
-def test_a_policy_names_the_server_that_has_it(tmp_path: Path) -> None:
+def test_a_policy_names_the_server_that_has_it(command: Command, tmp_path: Path) -> None:
     run = launch("ssp", 3, task=str(FILE), steps=4, batch=30, staleness=2, out=tmp_path / "run")
     assert (run.summary.scenario, run.config["sync"]) == ("parameter_server", "ssp")
     words = ["run", "ssp", "-n", "3", "--task", str(FILE), "--steps", "4", "--batch", "30", "--out", "again"]
-    assert farandole(*words, cwd=tmp_path).returncode == 0
+    assert command(*words, cwd=tmp_path).returncode == 0
     assert Run.open(tmp_path / "again").config["sync"] == "ssp"
     assert with_policy("sync_sgd", {"lr": 1}) == ("sync_sgd", {"lr": 1})
     with pytest.raises(UsageError, match="ssp stands for parameter_server --sync ssp: leave out --sync bsp"):

@@ -30,7 +30,15 @@ EVERY = 5  # steps between two backups
 FIRST_BACKUP_S = 0.1  # until it is made, no stage has a copy of another
 AT_LEAST_S = 0.1  # no machine needs less for 300 steps: a death that is due earlier must occur
 # Measured times would cut the model differently each time, and each stage has a digest.
-RECIPE: dict[str, Any] = {"steps": STEPS, "depth": 3, "balance": "layers", "optimizer": "adam", "lr": 0.002}
+RECIPE: dict[str, Any] = {
+    "steps": STEPS,
+    "hidden": 32,
+    "depth": 3,
+    "micro_batches": 4,
+    "balance": "layers",
+    "optimizer": "adam",
+    "lr": 0.002,
+}
 INTERLEAVED: dict[str, Any] = {
     **RECIPE, "depth": 2, "schedule": "interleaved", "chunks": 2, "micro_batches": 6, "optimizer": "momentum"
 }  # fmt: skip
@@ -192,7 +200,7 @@ def test_protection_sends_only_a_stages_state_with_one_message_per_tensor(whole:
     assert run.summary.memory == whole.summary.memory
     backups = STEPS // EVERY
     plan = Plan.from_json((run.folder / "plan.json").read_text())
-    layers = choices.build(TrainingOptions(depth=RECIPE["depth"]))
+    layers = choices.build(TrainingOptions(hidden=RECIPE["hidden"], depth=RECIPE["depth"]))
     for stage, part in enumerate(plan.parts):
         messages, sent = (
             protected[stage] - plain[stage]
