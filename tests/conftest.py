@@ -21,7 +21,6 @@ from farandole_tools.forked_ranks import fork_client, fork_server
 
 SESSION = "FARANDOLE_TEST_SESSION"
 WITHOUT_RANKS = (Path("tests/unit"), Path("tests/pages"))  # folders whose tests start none
-WITH_ALONE = ("labs", "parallel")  # the folders that the Makefile searches for tests that are to be alone
 EXCUSED = {"gpu", "kernel", "numerics"}  # marks of tests that not every machine can run
 REQUIRE_ALL = os.environ.get("FARANDOLE_REQUIRE") == "all"
 
@@ -32,9 +31,7 @@ settings.load_profile("farandole")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave out what only make soak runs; refuse a test that is to be alone where the Makefile looks for none."""
-    if astray := [item.nodeid for item in items if "alone" in item.keywords and item.path.parts[-2] not in WITH_ALONE]:
-        raise pytest.UsageError(f"{astray[0]} is marked alone: add its folder to WITH_ALONE, here and in the Makefile")
+    """Leave out what only make soak runs."""
     if not SOAK:
         left_out = {id(item) for item in items if "soak" in item.keywords} | {id(item) for item in thinned_out(items)}
         config.hook.pytest_deselected(items=[item for item in items if id(item) in left_out])
