@@ -31,7 +31,6 @@ def test_a_task_of_ones_own_is_submitted(cluster: Sandbox, checkout: Path) -> No
     assert notes[0].startswith("farandole: all ranks compute on the CPU: ")
 
 
-@pytest.mark.cold
 def test_hierarchical_all_reduce_sends_only_what_crosses(cluster: Sandbox, checkout: Path) -> None:
     options = ("--steps", str(STEPS), "--hidden", "32", "--collective", "hierarchical")
     job = run(cluster, checkout, SCRIPT, *options)
