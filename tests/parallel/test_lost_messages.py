@@ -17,6 +17,12 @@ ALL_KINDS = ["rank=1,step=2,how=drop,share=0.3", "rank=0,step=1,how=duplicate", 
 WAIT_TIMEOUT_S = 20.0
 
 
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Summary:
+    """Synchronous SGD on three ranks."""
+    return launch("sync_sgd", 3, **RECIPE, out=tmp_path_factory.mktemp("undisturbed") / "run").summary
+
+
 def both(folder: Path, scenario: str, ranks: int, fail: list[str], **options: Any) -> tuple[Summary, Summary]:
     """The summaries without and with these faults."""
     return (
@@ -76,20 +82,23 @@ def test_checksums_find_every_corrupted_message_and_it_is_sent_again(tmp_path: P
     assert fault["messages"] == struck.delivery["repeated"][1] == sum(struck.delivery["corrupted"]) > 0
 
 
-def test_without_checksums_corrupted_gradients_pass_unless_they_are_audited(tmp_path: Path) -> None:
+def test_without_checksums_corrupted_gradients_pass_unless_they_are_audited(
+    undisturbed: Summary, tmp_path: Path
+) -> None:
     """In a ring some corrupted part reaches the other ranks, and one does not come back to its sender."""
     corrupt = ["rank=1,step=4,how=corrupt,share=1,until=5"]
-    plain, struck = both(tmp_path, "sync_sgd", 3, corrupt)
-    assert struck.params_sha256 != plain.params_sha256
+    struck = launch("sync_sgd", 3, **RECIPE, fail=corrupt, out=tmp_path / "struck").summary
+    assert struck.params_sha256 != undisturbed.params_sha256
     audited = launch("sync_sgd", 3, **RECIPE, audit=True, out=tmp_path / "audited").summary
-    assert audited.params_sha256 == plain.params_sha256
+    assert audited.params_sha256 == undisturbed.params_sha256
     with pytest.raises(LaunchError, match=r"rank \d at step 4 cannot go on: --audit: .* received another sum of grad"):
         launch("sync_sgd", 3, **RECIPE, fail=corrupt, audit=True, out=tmp_path / "found")
 
 
-def test_a_partition_that_heals_in_time_costs_only_time(tmp_path: Path) -> None:
-    plain, struck = both(tmp_path, "sync_sgd", 3, ["rank=2,step=5,how=partition,heals=1"])
-    assert struck.params_sha256 == plain.params_sha256
+def test_a_partition_that_heals_in_time_costs_only_time(undisturbed: Summary, tmp_path: Path) -> None:
+    fail = "rank=2,step=5,how=partition,heals=1"
+    struck = launch("sync_sgd", 3, **RECIPE, fail=fail, out=tmp_path / "struck").summary
+    assert struck.params_sha256 == undisturbed.params_sha256
     [fault] = struck.faults
     assert (fault["rank"], fault["step"], fault["kind"]) == (2, 5, "partition")
     assert fault["messages"] >= 2, "what rank 2 sends, and what is sent to it"
