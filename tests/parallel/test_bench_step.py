@@ -9,13 +9,14 @@ import torch
 
 from farandole import LaunchError
 from farandole.runtime.launcher import run_ranks
-from farandole_tools.bench import step
+from farandole_tools.bench import interleaved_timing, step
 from farandole_tools.bench.step_task import GPT2, LANGUAGE, LARGE_GPT2, OURS, RESNET, parameters
 
 
 def test_rows_have_every_system_and_its_ratio(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(step, "ROUNDS", {"0.1 M": 2, LANGUAGE: 1})
     monkeypatch.setattr(step, "SWEEPS", 1)
+    monkeypatch.setattr(interleaved_timing, "WARM_UP", 1)
     rows = step.rows(2)
     assert [row["name"] for row in rows] == [f"{case}: {name}" for case in ("0.1 M", LANGUAGE) for name in OURS]
     for row in rows:
