@@ -27,7 +27,8 @@ PACE_MS = 60  # long against a message on a busy machine
     [
         ("layer_split", 3, {}),
         ("pipeline", 4, {"schedule": "zero-bubble"}),
-        ("pipeline", 4, {"schedule": "pipedream"}),
+        # Its delays depend on the cut: with one by measured times it learns differently from run to run.
+        ("pipeline", 4, {"schedule": "pipedream", "balance": "layers"}),
         ("tensor_split", 3, {}),
         ("hybrid", 4, {"pipeline_ranks": 2, "optimizer": "adam", "lr": 0.003, "shard_optimizer": True}),
     ],

@@ -190,8 +190,8 @@ def test_statistics_that_need_float32_are_not_kept_in_bfloat16() -> None:
 
 
 def test_it_learns_in_bfloat16_in_groups_with_the_state_on_a_disk(tmp_path: Path) -> None:
-    options = {"steps": 60, "hidden": 32, "prefetch": True, "precision": "bfloat16", "shard_over": 2, "offload": "disk"}
-    run = launch("sharded", 4, **options, max_norm=1.0, accumulate=3, out=tmp_path / "run")
+    options = {"steps": 30, "hidden": 32, "prefetch": True, "precision": "bfloat16", "shard_over": 2, "offload": "disk"}
+    run = launch("sharded", 4, **options, lr=0.02, max_norm=1.0, accumulate=3, out=tmp_path / "run")
     assert run.summary.test_accuracy > 0.8
     assert len(set(run.summary.params_sha256)) == 1
     assert run.summary.memory["measured"] == run.summary.memory["formula"]
@@ -206,7 +206,7 @@ def test_it_learns_in_bfloat16_in_groups_with_the_state_on_a_disk(tmp_path: Path
 
 
 def test_it_learns_and_every_rank_needs_samples_in_each_step(tmp_path: Path) -> None:
-    run = launch("sharded", 3, steps=60, hidden=32, out=tmp_path / "run")
+    run = launch("sharded", 3, steps=30, lr=0.02, hidden=32, out=tmp_path / "run")
     assert run.summary.test_accuracy > 0.8
     assert len(set(run.summary.params_sha256)) == 1
     with pytest.raises(UsageError, match="--batch 2: 3 ranks share the samples, and would have none left for step 479"):
