@@ -13,21 +13,23 @@ from traitlets.config import Config
 from farandole.errors import LaunchError, LaunchInterrupted, UsageError
 from farandole.runtime import magic
 from farandole.runtime.launcher import Output
-from farandole.runtime.magic import MpiMagics, parse, run_cell
+from farandole.runtime.magic import Line, MpiMagics, parse, run_cell
 
 
 @pytest.mark.parametrize(
-    ("line", "ranks", "timeout_s"),
+    ("line", "expected"),
     [
-        ("", 4, 60.0),
-        ("-n 2", 2, 60.0),
-        ("-n2 --timeout 5", 2, 5.0),
-        ("--timeout=0.5 -n 3", 3, 0.5),
-        ("-n 3  # three are enough", 3, 60.0),
+        ("", Line(4, 60.0)),
+        ("-n 2", Line(2, 60.0)),
+        ("-n2 --timeout 5", Line(2, 5.0)),
+        ("--timeout=0.5 -n 3", Line(3, 0.5)),
+        ("-n 3  # three are enough", Line(3, 60.0)),
+        ("-n 2 --keep loss", Line(2, 60.0, ("loss",))),
+        ("--keep=loss,steps", Line(4, 60.0, ("loss", "steps"))),
     ],
 )
-def test_arguments(line: str, ranks: int, timeout_s: float) -> None:
-    assert parse(line) == (ranks, timeout_s)
+def test_arguments(line: str, expected: Line) -> None:
+    assert parse(line) == expected
 
 
 @pytest.mark.parametrize(
@@ -42,6 +44,9 @@ def test_arguments(line: str, ranks: int, timeout_s: float) -> None:
         ("--time 5", "unrecognized arguments: --time 5"),
         ("-n 4 python x.py", "unrecognized arguments: python x.py"),
         ("-n '4", "No closing quotation"),
+        ("--keep loss,", "--keep : this is not the name of a variable"),
+        ("--keep loss steps", "unrecognized arguments: steps"),
+        ("--keep 2x", "--keep 2x: this is not the name of a variable"),
     ],
 )
 def test_wrong_arguments_are_named_in_one_line(line: str, what: str) -> None:
@@ -50,7 +55,7 @@ def test_wrong_arguments_are_named_in_one_line(line: str, what: str) -> None:
     message = str(refused.value)
     assert message.startswith("%%mpi: ")
     assert what in message
-    assert message.endswith("; write it as %%mpi -n 4, or %%mpi -n 4 --timeout 60")
+    assert message.endswith("; write it as %%mpi -n 4, or %%mpi -n 4 --timeout 60 --keep loss,steps")
     assert "\n" not in message
 
 
@@ -165,6 +170,11 @@ def test_load_ext_brings_the_magic(tmp_path: Path, capsys: pytest.CaptureFixture
     assert result.success
     assert capsys.readouterr().out == "hello\nhello\n"
 
+    cell = "from mpi4py import MPI\nrank = MPI.COMM_WORLD.rank\nname = 'abc'[rank]"
+    assert shell.run_cell(f"%%mpi -n 3 --keep rank,name\n{cell}").success
+    assert (shell.user_ns["rank"], shell.user_ns["name"]) == ([0, 1, 2], ["a", "b", "c"])
+    assert capsys.readouterr().out == ""
+
     assert not shell.run_cell("%%mpi -n 1\nraise ValueError('no')").success
     shown = capsys.readouterr()
     assert "rank 0 raised ValueError: no" in shown.out
@@ -193,3 +203,19 @@ def test_ranks_share_torch_where_a_cell_imports_what_may_need_it(
     monkeypatch.setattr(magic, "run_ranks", run_ranks)
     run_cell(cell, 1, 10)
     assert given["with_torch"] is with_torch
+
+
+@pytest.mark.parametrize(
+    ("cell", "says"),
+    [
+        ("other = 1", "%%mpi --keep mine: rank 0 has no variable mine at its end"),
+        ("mine = lambda: 1", "%%mpi --keep mine: its value cannot be kept: "),
+        ("import sys\nmine = 1\nsys.exit()", "%%mpi --keep: rank 0 ended before the end of the cell"),
+        ("class Mine: pass\nmine = Mine()", "%%mpi --keep mine: its value cannot be read here: "),
+    ],
+)
+def test_what_cannot_be_kept_is_named_in_one_line(cell: str, says: str) -> None:
+    with pytest.raises((UsageError, LaunchError)) as refused:
+        run_cell(cell, 1, 60, keep=["mine"])
+    assert str(refused.value).startswith(says)
+    assert "\n" not in str(refused.value)
