@@ -92,7 +92,7 @@ class MpiMagics(Magics):
         """
         given = parse(line)
         values = run_cell(cell, given.ranks, given.timeout_s, given.keep)
-        if values:
+        if values and self.shell:
             self.shell.push(values)
 
 
