@@ -93,7 +93,7 @@ class MpiMagics(Magics):
         given = parse(line)
         values = run_cell(cell, given.ranks, given.timeout_s, given.keep)
         if values and self.shell:
-            self.shell.push(values)
+            self.shell.user_ns.update(values)
 
 
 def run_cell(cell: str, ranks: int, timeout_s: float, keep: Sequence[str] = ()) -> dict[str, list[Any]]:
