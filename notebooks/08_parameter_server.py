@@ -74,13 +74,13 @@ plt.rcParams["figure.dpi"] = 100
 my_lead = predict("iterations that the fast workers are ahead", ...)
 
 # %%
-# %%mpi -n 4 --timeout 110
+# %%mpi -n 4 --timeout 110 --keep leads
 from farandole.parameter_server import minimal
 
-minimal.main(["--staleness", "2", "--slow-ms", "3"])
+leads = minimal.main(["--staleness", "2", "--slow-ms", "3"])
 
 # %% tags=["nbval-check-output"]
-my_lead.compare(2)
+my_lead.compare(max(leads[0], key=leads[0].get))
 
 # %% [markdown]
 # They run ahead as far as they may, and from then on proceed at the slow worker's pace. The slow worker starts with a
@@ -159,11 +159,13 @@ def push(worker, clock=0, to=shard):
     to.push(header, Gradient([g[part] for part in to.slices]), now=0)
 
 
-for worker in WORKERS:
+for number, worker in enumerate(WORKERS, start=1):
     push(worker)
+    if answers:
+        answered_push, answered = number, [answer.worker for answer in answers]
     print(f"after worker {worker}'s push the server has moved its parameters {shard.updates} times, and says", told())
-my_push.compare(3)
-my_workers.compare([0, 1, 2])
+my_push.compare(answered_push)
+my_workers.compare(answered)
 
 # %% [markdown]
 # The first two pushes are stored and change nothing; the third completes the step. That was **step 5**, and the
@@ -248,7 +250,7 @@ for servers in (1, 2, 4, 8, 16):
 four, five = list(range(4)), list(range(5))
 my_equal.compare(moved(assign_equally(million, four), assign_equally(million, five)) / 1e4, within=0.1)
 my_hashed.compare(moved(assign_by_hashing(million, four), assign_by_hashing(million, five)) / 1e4, within=0.1)
-my_least.compare(100 / 5)
+my_least.compare(100 / len(five))
 
 # %% [markdown]
 # When a server joins or leaves, equal parts shift nearly every border, and about half of all keys have to move.
@@ -302,10 +304,12 @@ push(0, to=shard)
 once = shard.values.copy()
 print("first: ", told())
 push(0, to=shard)
+second = Kind(answers[0].kind).name.lower()
 print("again: ", told(), " the parameters are as before:", np.array_equal(shard.values, once))
 
 shard.clean(1, now=0)
 push(1, to=shard)
+late = Kind(answers[0].kind).name.lower()
 print("late:  ", told(), " the parameters are as before:", np.array_equal(shard.values, once))
 
 g = gradient(shard.values, rows[2])
@@ -313,8 +317,8 @@ for part, keys in enumerate(shard.slices):
     header = Header(Kind.PUSH, worker=2, part=part, share=1 / 3)
     shard.push(header, Gradient([g[keys]]), now=0)
     print(f"range {part} of worker 2's gradient:", told())
-my_second.compare("dropped")
-my_late.compare("dropped")
+my_second.compare(second)
+my_late.compare(late)
 
 # %% [markdown]
 # A gradient may arrive in pieces, range by range. It counts only when it is complete, so a worker that dies in
@@ -347,7 +351,7 @@ for rank in range(6):
 my_readings = predict("what it reads after its first and second iteration, as a list", ...)
 
 # %% tags=["nbval-check-output"]
-# %%mpi -n 6 --timeout 110
+# %%mpi -n 6 --timeout 110 --keep readings
 import numpy as np
 
 from farandole.parameter_server import cluster
@@ -365,6 +369,9 @@ class NoRecord:
         pass
 
 
+readings = []
+
+
 def work(kv):
     values = np.empty(1000)
     while world.rank == 3 and (start := kv.wait(kv.pull(values), "pull")):
@@ -373,6 +380,7 @@ def work(kv):
         kv.wait(first, "push")
         again = "dropped" if kv.wait(second, "push") is None else "applied"
         kv.wait(kv.read(values), "read")
+        readings.append(values[0])
         print(
             f"rank 3: iteration {start.clock} is acknowledged; its duplicate was {again}; all values read:",
             set(values.tolist()),
@@ -388,7 +396,7 @@ with World.start(options) as world:
         print("the cleaning node has removed:", dict(outcome.cleaned))
 
 # %% tags=["nbval-check-output"]
-my_readings.compare([-0.5, -1.0])
+my_readings.compare(readings[3][:2])
 
 # %% [markdown]
 # Each half is there, and only once: a **read after an acknowledgement sees the push**. The training consists of three

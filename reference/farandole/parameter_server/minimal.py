@@ -138,7 +138,8 @@ class Parser(argparse.ArgumentParser):
         sys.exit(2)
 
 
-def main(arguments: Sequence[str]) -> None:
+def main(arguments: Sequence[str]) -> Counter[int]:
+    """Train, and return the histogram of the leads, which is empty on a worker."""
     comm = MPI.COMM_WORLD
     parser = Parser(prog="farandole.parameter_server.minimal", description="Stale synchronous training.")
     parser.add_argument("--staleness", type=int, default=2, help="s: iterations a worker may be ahead of the slowest")
@@ -152,13 +153,14 @@ def main(arguments: Sequence[str]) -> None:
     signal.alarm(TIMEOUT_S)
     if comm.rank != SERVER:
         work(comm, options.steps, options.slow_ms / 1000 if comm.rank == comm.size - 1 else 0.0)
-        return
+        return Counter()
     parameters, leads, staleness = serve(comm, options.steps, options.staleness)
     inputs, targets = prepared(datasets.split(datasets.load("digits"), SEED).test)
     accuracy = ((inputs @ parameters).argmax(axis=1) == targets.argmax(axis=1)).mean()
     print("lead (iterations: starts)      ", dict(sorted(leads.items())))
     print("staleness (updates: gradients) ", dict(sorted(staleness.items())))
     print(f"test accuracy {accuracy:.3f}, parameters {hashlib.sha256(parameters.tobytes()).hexdigest()[:16]}")
+    return leads
 
 
 if __name__ == "__main__":
