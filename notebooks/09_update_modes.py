@@ -274,7 +274,7 @@ print("updates:", {name: counts[name] for name in ("bsp", "ssp", "async", "half"
 gradients = {name: sum(run.summary.staleness.values()) for name, run in runs.items()}
 print("gradients that counted:", {name: gradients[name] for name in ("bsp", "ssp", "async", "half", "partial")})
 my_lead.compare(max(lead["ssp"]))
-my_bound.compare(2 * (2 * 4 + 1) <= 4)
+my_bound.compare(max(staleness["ssp"]) <= 4)
 
 # %%
 chosen = {name: runs[name] for name in ("bsp", "ssp", "async", "half", "dssp")}
@@ -391,6 +391,7 @@ for _ in range(50):
     gradients = np.zeros((n, 2))  # we are at the minimum
     w = (1 - alpha) / n * gradients.sum(axis=0) + alpha * w
 print("after 50 updates at the minimum (1, -2) the formula has moved w to", w.round(2))
+by_formula = w
 
 w = np.array([5.0, 5.0])
 blend = Blend(alpha)
@@ -401,7 +402,7 @@ for _ in range(50):
 print("with pushed parameters instead of gradients, from (5, 5):    ", w.round(2))
 print("steps of 0.5 blended by 1 - 0.9 are steps of 0.05:           ",
       (np.array([1.0, -2.0]) + (1 - 0.05) ** 50 * np.array([4.0, 7.0])).round(2))  # fmt: skip
-my_formula.compare("goes to 0")
+my_formula.compare("goes to 0" if abs(by_formula).max() < 0.1 else "stays")
 
 # %% [markdown]
 # Gradients and parameters have been mixed up (erratum 000.21). With gradients the formula shrinks $w$ and does not
@@ -435,13 +436,14 @@ my_formula.compare("goes to 0")
 my_part = predict("the part of the bytes that is left (0 to 1)", ...)
 
 # %% tags=["nbval-check-output"]
+sent = {}
 for period in (1, 16):
     run = launch("parameter_server", ranks=4, sync="bsp", update="elastic", period=period, steps=96, lr=0.3,
                  out=folder / f"elastic-{period}")  # fmt: skip
-    per_iteration = run.summary.bytes_sent[-1] / 96
-    print(f"tau = {period:2}: {run.summary.steps:3} exchanges, {per_iteration / 1e3:3.0f} kB an iteration, "
+    sent[period] = run.summary.bytes_sent[-1]
+    print(f"tau = {period:2}: {run.summary.steps:3} exchanges, {sent[period] / 96 / 1e3:3.0f} kB an iteration, "
           f"most test samples right: {run.summary.test_accuracy > 0.5}")  # fmt: skip
-my_part.compare(1 / 16, within=0.1)
+my_part.compare(sent[16] / sent[1], within=0.1)
 
 # %% [markdown]
 # ### Its round aggregates twice
@@ -474,7 +476,8 @@ def rounds(eta, again):
 for eta in (0.1, 0.9, 1.5):
     print(f"eta {eta}: once {(1 - eta) ** 10:10.2g}, as written {rounds(eta, again=True):10.2g}, "
           f"without the second descent {rounds(eta, again=False):10.2g}")  # fmt: skip
-my_rate.compare(1)
+rates = np.arange(1, 21) / 10
+my_rate.compare(min(eta for eta in rates if abs(rounds(eta, again=True)) >= 1))  # w no longer shrinks
 
 # %% [markdown]
 # All nodes send the same parameters, so the second mean changes nothing; what changes the result is the second descent.
