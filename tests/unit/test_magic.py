@@ -11,7 +11,7 @@ from IPython.core.interactiveshell import InteractiveShell
 from traitlets.config import Config
 
 from farandole.errors import LaunchError, LaunchInterrupted, UsageError
-from farandole.runtime import magic
+from farandole.runtime import kept, magic
 from farandole.runtime.launcher import Output
 from farandole.runtime.magic import Line, MpiMagics, parse, run_cell
 
@@ -203,6 +203,15 @@ def test_ranks_share_torch_where_a_cell_imports_what_may_need_it(
     monkeypatch.setattr(magic, "run_ranks", run_ranks)
     run_cell(cell, 1, 10)
     assert given["with_torch"] is with_torch
+
+
+def test_a_rank_without_which_the_others_continue_leaves_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    def run_ranks(program: list[str], ranks: int, **options: object) -> Output:
+        kept.write(str(Path(program[0]).parent), ["loss"], {"loss": 0.5})
+        return Output([""] * ranks, [""] * ranks, frozenset({1}))
+
+    monkeypatch.setattr(magic, "run_ranks", run_ranks)
+    assert run_cell("pass", 2, 60, keep=["loss"]) == {"loss": [0.5, None]}
 
 
 @pytest.mark.parametrize(

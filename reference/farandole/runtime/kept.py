@@ -7,7 +7,7 @@ belong to one user on one host, so pickle may carry them.
 from __future__ import annotations
 
 import pickle
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -37,14 +37,18 @@ def write(folder: str, names: Sequence[str], variables: Mapping[str, Any]) -> No
     (Path(folder) / str(early_rank())).write_bytes(pickle.dumps(values))
 
 
-def read(folder: Path, names: Sequence[str], ranks: int) -> dict[str, list[Any]]:
-    """Return name → the values of all ranks, in rank order.
+def read(folder: Path, names: Sequence[str], ranks: int, departed: Collection[int] = ()) -> dict[str, list[Any]]:
+    """Return name → the values of all ranks, in rank order; None for `departed` ranks, which have died.
 
     Raises:
         UsageError: a rank ended before the end of the cell, or a value is of a class that only the cell has.
     """
     found: dict[str, list[Any]] = {name: [] for name in names}
     for rank in range(ranks):
+        if rank in departed and not (folder / str(rank)).exists():
+            for name in names:
+                found[name].append(None)
+            continue
         try:
             values = pickle.loads((folder / str(rank)).read_bytes())
         except FileNotFoundError:

@@ -50,10 +50,15 @@ FINALIZE_WITHOUT_THE_DEAD_S = 1.0  # the same where a rank has died, for which O
 
 @dataclass(frozen=True)
 class Output:
-    """What the ranks wrote: one text per rank, in rank order, followed by the ranks that joined later."""
+    """What the ranks wrote: one text per rank, in rank order, followed by the ranks that joined later.
+
+    Attributes:
+        departed: ranks that have died, and without which the others continued.
+    """
 
     stdout: list[str]
     stderr: list[str]
+    departed: frozenset[int] = frozenset()
 
     def __str__(self) -> str:
         return "".join([*self.stdout, *self.stderr])
@@ -260,7 +265,7 @@ def _collect(scratch: Path, ranks: int) -> Output:
         files = [scratch / f"{number}.{suffix}" for number in _numbers(scratch, ranks)]
         return [file.read_text("utf-8", errors="replace") if file.exists() else "" for file in files]
 
-    return Output(texts("out"), texts("err"))
+    return Output(texts("out"), texts("err"), frozenset(_those(scratch, "departed")))
 
 
 def _last_steps(scratch: Path) -> str:

@@ -88,7 +88,8 @@ class MpiMagics(Magics):
 
         RANKS is 4 and SECONDS 60 if not given. If a rank fails, all are ended, and the rank's
         traceback is shown. Each NAME becomes a variable of the notebook: a list of the values
-        that the ranks' variable of this name has at the end, in rank order.
+        that the ranks' variable of this name has at the end, in rank order. It is None for a rank
+        that has died, if the others have continued without it.
         """
         given = parse(line)
         values = run_cell(cell, given.ranks, given.timeout_s, given.keep)
@@ -128,7 +129,7 @@ def run_cell(cell: str, ranks: int, timeout_s: float, keep: Sequence[str] = ()) 
             raise LaunchInterrupted(named(interrupt.output)) from None
         print(named("".join(output.stdout)), end="", flush=True)
         print(named("".join(output.stderr)), end="", file=sys.stderr, flush=True)
-        return kept.read(folder, keep, ranks) if keep else {}
+        return kept.read(folder, keep, ranks, output.departed) if keep else {}
 
 
 def _imported(program: str) -> set[str]:
