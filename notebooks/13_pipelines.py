@@ -129,8 +129,9 @@ my_bubble = predict("bubble/total with GPipe", ...)
 run("gpipe")
 
 # %% tags=["nbval-check-output"]
-my_wait.compare(P - 1)
-my_bubble.compare(check(choose("gpipe"), P, M).bubble_of_total, within=0.05)
+planned = check(choose("gpipe"), P, M)  # in it a forward pass takes 1
+my_wait.compare(planned.by_stage[P - 1][0].start)
+my_bubble.compare(planned.bubble_of_total, within=0.05)
 
 # %% [markdown]
 # The last stage waits for three forward passes, and again for three backward passes at the end; the other stages wait
@@ -198,11 +199,13 @@ my_messages = predict("times as many messages with two pieces", ...)
 run("interleaved", pace_ms=50)
 
 # %% tags=["nbval-check-output"]
-my_ratio.compare(1 / 2)
-my_messages.compare(2)
+one, two = (check(choose(name), P, M) for name in ("1f1b", "interleaved"))
+my_ratio.compare(two.bubble_of_ideal / one.bubble_of_ideal)
+my_messages.compare(two.messages[1] / one.messages[1])  # of a stage that has two neighbours
 
 # %% [markdown]
-# bubble/ideal is (p − 1)/(v m), here a half of 1F1B's. The messages have doubled, and the first rank holds more.
+# bubble/ideal is (p − 1)/(v m), here a half of 1F1B's. The ranks in the middle send twice as many messages, and the
+# first rank holds more.
 #
 # ## 5 Zero bubble: not everything is urgent
 #
