@@ -74,7 +74,7 @@ my_agree = predict("the four copies still agree", ..., "yes", "no")
 my_undisturbed = predict("they agree with a training without a death", ..., "yes", "no")
 
 # %% tags=["nbval-check-output"]
-# %%mpi -n 4
+# %%mpi -n 4 --keep agree,same
 from copy import deepcopy
 from hashlib import sha256
 
@@ -128,8 +128,8 @@ with World.start(options) as world:
             print(f"lost of rank 2: {lost:10} the four agree: {agree};  as without a death: {same}")
 
 # %% tags=["nbval-check-output"]
-my_agree.compare("yes")
-my_undisturbed.compare("no")
+my_agree.compare(all(agree))  # after the last of the three, in which the optimizer's state is lost
+my_undisturbed.compare(all(same))
 
 # %% [markdown]
 # With the optimizer on all ranks, 5,056 bytes are a rank's own: the state of its random generator, which decides what
@@ -666,8 +666,10 @@ print("in the end there are", "; ".join(restored.rank_names))
 print("each stage's parameters the same, to the bit:", by_stage(restored) == by_stage(stages))
 print("the same loss in every step, to the bit:",
       [line["loss"] for line in restored.metrics] == [line["loss"] for line in stages.metrics])  # fmt: skip
-my_stage.compare(3 * 4)
-my_three.compare("no")
+parameters, state = (stages.summary.memory["measured"][kind][0] for kind in ("parameters", "optimizer_state"))
+my_stage.compare((parameters + state) / (parameters / 4))
+digests = stages.summary.params_sha256
+my_three.compare(digests.count(digests[died["rank"]]) > 1)  # only if another rank has the same parameters
 
 # %% [markdown]
 # (a) All its state: its parameters and Adam's two means of each, 12 bytes per parameter; no other rank has them. The
