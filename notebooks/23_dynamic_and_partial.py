@@ -66,7 +66,7 @@ for k in range(8, 3, -1):
     formula = harmonic(8) - harmonic(8 - k)
     print(f"{k:8}{formula:10.3f}{draws[:, k - 1].mean():8.3f}{k / formula:15.2f}")
 my_step.compare(draws[:, 7 - 1].mean() / draws[:, 8 - 1].mean(), within=0.05)
-my_lost.compare(1 / 8)
+my_lost.compare((draws > draws[:, [7 - 1]]).mean())  # the draws that come after the seventh
 
 # %% [markdown]
 # The wait for the last rank is longer than the time until the first five have arrived. To leave out one of eight
