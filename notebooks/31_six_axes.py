@@ -159,7 +159,8 @@ for name, run in (("4 ranks", divided), ("1 rank", whole)):
     held = memory["measured"]["parameters"]
     print(f"{name}: {max(held):,} bytes of parameters on the fullest rank; as by the formula:",
           held == memory["formula"]["parameters"])  # fmt: skip
-my_shares.compare(1)
+axes = fitting(4, {"data": None, "pipeline": 2, "context": 2})
+my_shares.compare(len(axes.line(0, "data", "shard", "expert")))  # the axes that divide the samples
 my_batches.compare(abs(losses[0] - losses[1]).max() < 1e-10)
 
 # %% [markdown]
@@ -186,7 +187,7 @@ my_grid = predict("the grid in which tensor sends most: 1, 2 or 3", ...)
 my_part = predict("what does not become smaller with half as many samples", ..., "tensor", "context", "gradients")
 
 # %% tags=["nbval-check-output"]
-# %%mpi -n 8
+# %%mpi -n 8 --keep traffic,halves
 from farandole.grid.options import GridOptions
 from farandole.grid.traffic import by_formula, counted
 from farandole.grid.training import GridTraining
@@ -197,6 +198,7 @@ GRIDS = ({"pipeline_ranks": 2, "context_ranks": 2, "tensor_ranks": 2},
          {"data_ranks": 2, "shard_ranks": 2, "tensor_ranks": 2},
          {"expert_ranks": 2, "experts": 4, "context_ranks": 2, "tensor_ranks": 2})  # fmt: skip
 
+traffic, halves = [], []  # of each grid: bytes by axis; the same by formula, with half as many samples
 with World.start(GridOptions()) as world:
     for axes in GRIDS:
         options = GridOptions(batch=16, hidden=32, **axes)
@@ -208,14 +210,17 @@ with World.start(GridOptions()) as world:
         training.shard.sampler.restore(samplers)
         training.step(0)
         sent = counted(training)
+        traffic.append(sent)
+        halves.append(by_formula(training, [samples // 2 for samples in rows], plans))
         if world.rank == 0:
             print(training.grid)
             print("  ", ", ".join(f"{what} {nbytes:,}" for what, nbytes in sent.items() if nbytes))
             print("   as by the formula:", sent == by_formula(training, rows, plans))
 
 # %% tags=["nbval-check-output"]
-my_grid.compare(3)
-my_part.compare("gradients")
+my_grid.compare(1 + np.argmax([sent["tensor"] for sent in traffic[0]]))
+first, half = traffic[0][0], halves[0][0]
+my_part.compare(next(what for what in ("tensor", "context", "gradients") if half[what] == first[what]))
 
 # %% [markdown]
 # "gradients" are added up over all ranks that hold the same parameters: not only along the data axis, because expert
