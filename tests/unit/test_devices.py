@@ -26,16 +26,11 @@ def test_a_device_is_warmed_up_as_this_processs_own(monkeypatch: pytest.MonkeyPa
     assert calls == [("set", torch.device("cuda", 3)), ("wait", torch.device("cuda", 3))]
 
 
-def test_threads_are_shared_by_the_ranks_of_a_host() -> None:
-    before = torch.get_num_threads()
-    try:
-        cores = len(os.sched_getaffinity(0))
-        assert devices.limit_threads(1) == cores == torch.get_num_threads()
-        assert devices.limit_threads(10 * cores) == 1 == torch.get_num_threads()
-        assert {each["num_threads"] for each in threadpool_info() if each["user_api"] == "blas"} == {1}
-    finally:
-        devices.limit_threads(1)
-        torch.set_num_threads(before)
+def test_threads_are_shared_by_the_ranks_of_a_host(same_threads: None) -> None:
+    cores = len(os.sched_getaffinity(0))
+    assert devices.limit_threads(1) == cores == torch.get_num_threads()
+    assert devices.limit_threads(10 * cores) == 1 == torch.get_num_threads()
+    assert {each["num_threads"] for each in threadpool_info() if each["user_api"] == "blas"} == {1}
 
 
 def test_equal_seeds_give_equal_numbers_everywhere() -> None:

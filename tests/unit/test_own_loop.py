@@ -11,6 +11,8 @@ from torch.utils.data import IterableDataset
 
 from farandole import OwnLoop, UsageError
 
+pytestmark = pytest.mark.usefixtures("same_threads")
+
 
 class Stream(IterableDataset[torch.Tensor]):
     def __iter__(self) -> Iterator[torch.Tensor]:
