@@ -1,4 +1,4 @@
-# make tour    a fresh machine to a model trained across ranks (first time: about 8 minutes)
+# make tour    a fresh machine to a model trained across ranks (first time: about 7 minutes)
 # make test    the same set-up, and everything that must pass
 # make soak    all cases of the tests of which make test runs some, many seeds, 123 runs with random kills: an hour
 # make check   style, types and unit tests: two to three minutes
@@ -104,7 +104,7 @@ setup: $(READY)
 $(READY): pyproject.toml constraints.txt tools/horovod_wheel.py
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 		{ echo "setup: $(PYTHON) is older than 3.11: make setup PYTHON=python3.12"; exit 2; }
-	@echo "setup: a virtual environment in .venv, torch and the rest into it: usually 2 minutes"
+	@echo "setup: a virtual environment in .venv, torch and the rest into it: usually 1 to 2 minutes"
 	$(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet --no-compile --disable-pip-version-check --constraint constraints.txt --editable '.[$(EXTRAS)]'
 	$(BIN)/python tools/horovod_wheel.py
