@@ -14,8 +14,8 @@ from farandole.parameter_server.header import FIELDS
 from farandole.parameter_server.keys import assign_by_hashing, cut, moves
 from farandole.runtime.record import Summary
 
-# 18 steps, float64, sums added in another order.
-COMPARED, TOLERANCE = 18, 1e-12
+# 30 steps, float64, sums added in another order.
+TOLERANCE = 1e-12
 
 SYNCHRONOUS = ("bsp", "hashing", "window")
 IN_TWO_WAYS = ("window, hashing", "range by range", "top-k, all")
@@ -31,16 +31,16 @@ def check(answers: dict[str, dict[str, Any]]) -> None:
         assert set(found["lead"]) == {"0"}, variant
 
 
-@pytest.mark.one_in(3)
-@pytest.mark.parametrize(("workers", "servers"), [(6, 1), (3, 1), (2, 1), (3, 2), (2, 2), (6, 2), (1, 1), (1, 2)])
+@pytest.mark.one_in(2)
+@pytest.mark.parametrize(("workers", "servers"), [(1, 1), (2, 1), (3, 1), (6, 1), (1, 2), (2, 2), (3, 2), (6, 2)])
 def test_bsp_equals_the_single_process_at_every_step(
     under_mpirun: Callable[..., Any], workers: int, servers: int
 ) -> None:
     answers = under_mpirun("ps_equals_single.py", 1 + servers + workers, str(servers), *SYNCHRONOUS)
     check(answers)
     for found in answers.values():
-        assert found["updates"] == [COMPARED], "one update a step"
-        assert found["staleness"] == {"0": COMPARED * workers}
+        assert found["updates"] == [30], "one update a step"
+        assert found["staleness"] == {"0": 30 * workers}
 
 
 def test_other_transports_and_assignments_change_nothing(under_mpirun: Callable[..., Any]) -> None:
@@ -52,8 +52,8 @@ def test_policies_at_their_synchronous_limit_equal_bsp(under_mpirun: Callable[..
     answers = under_mpirun("ps_equals_single.py", 6, "2", *POLICIES_AT_THEIR_LIMIT)
     check(answers)
     for found in answers.values():
-        assert found["updates"] == [COMPARED], "one update a step"
-        assert found["staleness"] == {"0": COMPARED * 3}
+        assert found["updates"] == [30], "one update a step"
+        assert found["staleness"] == {"0": 30 * 3}
 
 
 def test_rules_equal_those_of_torch(under_mpirun: Callable[..., Any]) -> None:
@@ -71,11 +71,11 @@ def test_elastic_averaging_equals_zhangs_formulas(under_mpirun: Callable[..., An
 
 def test_document_000s_round_costs_twice_and_descends_twice(tmp_path: Path) -> None:
     """It is SGD at twice the rate, to rounding, with twice the messages; at its own rate it differs."""
-    options: dict[str, Any] = {"sync": "bsp", "steps": 12}
+    options: dict[str, Any] = {"sync": "bsp", "steps": 30}
     twice = launch("parameter_server", 4, **options, update="twice", lr=0.1, out=tmp_path / "twice").summary
     once = launch("parameter_server", 4, **options, lr=0.2, out=tmp_path / "once").summary
     assert twice.final_loss == pytest.approx(once.final_loss, rel=1e-3)
-    assert (twice.steps, once.steps) == (24, 12), "how often the table is moved"
+    assert (twice.steps, once.steps) == (60, 30), "how often the table is moved"
     for rank in (1, 2, 3):
         assert twice.bytes_sent is not None
         assert once.bytes_sent is not None
@@ -86,12 +86,13 @@ def test_a_tree_keeps_the_parameters_and_reduces_the_servers_bytes(
     under_mpirun: Callable[..., Any], tmp_path: Path
 ) -> None:
     check(under_mpirun("ps_equals_single.py", 8, "1", "tree"))
-    tree = launch("parameter_server", 8, sync="bsp", steps=4, tree=2, out=tmp_path / "tree").summary
+    flat = launch("parameter_server", 6, sync="bsp", steps=20, out=tmp_path / "flat").summary
+    tree = launch("parameter_server", 8, sync="bsp", steps=20, tree=2, out=tmp_path / "tree").summary
+    assert flat.bytes_sent is not None
     assert tree.bytes_sent is not None
-    assert tree.bytes_sent[1] == pytest.approx(2 * 4 * PARAMETERS, rel=0.05), "to 2 aggregators instead of 4 workers"
+    assert tree.bytes_sent[1] == pytest.approx(flat.bytes_sent[1] / 2, rel=0.05), "2 aggregators instead of 4 workers"
 
 
-PARAMETERS = 4 * (64 * 128 + 128 + 128 * 128 + 128 + 128 * 10 + 10)  # of the default model, in bytes
 KEYS = 64 * 16 + 16 + 16 * 16 + 16 + 16 * 10 + 10
 ARRAYS = {"momentum": 2, "adam": 3, "adagrad": 2, "delay-compensated": 1}  # the parameters, and the rule's state
 
@@ -110,8 +111,8 @@ def test_a_server_change_leaves_synchronous_parameters_unchanged(under_mpirun: C
     check(answers)
     assert answers["2 → 3"]["sha256"] == answers["3, adam"]["sha256"]
     for name, found in answers.items():
-        assert (found["updates"], set(found["staleness"])) == ([COMPARED], {"0"}), name
-        assert sum(found["staleness"].values()) % COMPARED == 0, f"{name}: each push counts once"
+        assert (found["updates"], set(found["staleness"])) == ([30], {"0"}), name
+        assert sum(found["staleness"].values()) % 30 == 0, f"{name}: each push counts once"
     for name, (update, servers) in changing.items():
         ranges = cut(KEYS, 40 * servers[0])
         changes = answers[name]["server changes"]
@@ -126,13 +127,13 @@ def test_a_server_change_leaves_synchronous_parameters_unchanged(under_mpirun: C
 
 def test_a_server_change_in_an_asynchronous_training_loses_nothing(tmp_path: Path) -> None:
     """Every gradient counts once on every server, also with asynchronous workers of unequal speed."""
-    changes = ["step=20,servers=3", "step=40,servers=1"]
+    changes = ["step=30,servers=3", "step=60,servers=1"]
     summary = launch(
-        "parameter_server", 6, servers=2, sync="async", update="momentum", lr=0.02, server_change=changes, steps=100,
+        "parameter_server", 6, servers=2, sync="async", update="momentum", lr=0.01, server_change=changes, steps=200,
         slow="rank=5,factor=3", assignment="hashing", out=tmp_path / "run",
     ).summary  # fmt: skip
-    assert summary.steps == 100 * 2
-    assert sum((summary.staleness or {}).values()) == 100 * 2
+    assert summary.steps == 200 * 2
+    assert sum((summary.staleness or {}).values()) == 200 * 2
     assert [change["servers"] for change in summary.server_changes] == [[1, 2, 3], [1]]
     assert summary.test_accuracy is not None
     assert summary.test_accuracy >= LEARNED
@@ -160,9 +161,9 @@ def test_a_thread_ends_the_training_and_nothing_is_lost(tmp_path: Path) -> None:
 LEARNED = 0.75
 
 # One worker four times slower; a batch large enough that this shows.
-STEPS = 80
+STEPS = 150
 WORKERS = 3
-STRAGGLER = {"slow": "rank=4,factor=4", "steps": STEPS, "lr": 0.5}
+STRAGGLER = {"slow": "rank=4,factor=4", "steps": STEPS}
 
 
 def learned(tmp_path: Path, **options: Any) -> Summary:
@@ -185,10 +186,11 @@ def test_bsp_learns_without_staleness(tmp_path: Path) -> None:
     assert summary.lead == {"0": STEPS * WORKERS}
     assert summary.staleness == {"0": STEPS * WORKERS}
     assert summary.bytes_sent is not None
-    assert summary.bytes_sent[1] == pytest.approx(WORKERS * STEPS * PARAMETERS, rel=0.01), (
+    parameters = 4 * (64 * 128 + 128 + 128 * 128 + 128 + 128 * 10 + 10)
+    assert summary.bytes_sent[1] == pytest.approx(WORKERS * STEPS * parameters, rel=0.01), (
         "2Pnβ, half of it from the server"
     )
-    assert summary.bytes_sent[2] == pytest.approx(STEPS * PARAMETERS, rel=0.01)
+    assert summary.bytes_sent[2] == pytest.approx(STEPS * parameters, rel=0.01)
 
 
 @pytest.mark.parametrize("sync", ["ssp", "half"])
@@ -235,24 +237,24 @@ def test_history_uses_the_slow_workers_last_gradient(tmp_path: Path) -> None:
 )
 def test_every_rule_learns(tmp_path: Path, update: str) -> None:
     lr = {"momentum": 0.05, "adagrad": 0.03, "adam": 0.003}.get(update, 0.3)
-    options = {"sync": "async", "update": update, "lr": lr, "steps": 150}
+    options = {"sync": "async", "update": update, "lr": lr, "steps": STEPS}
     summary = launch("parameter_server", 4, **options, out=tmp_path / "run").summary
     assert summary.test_accuracy is not None
     assert summary.test_accuracy >= LEARNED
 
 
 def test_top_k_sends_less_and_learns(tmp_path: Path) -> None:
-    summary = launch("parameter_server", 4, sync="bsp", topk=0.02, steps=100, lr=0.3, out=tmp_path / "run").summary
+    summary = launch("parameter_server", 4, sync="bsp", topk=0.02, steps=200, out=tmp_path / "run").summary
     assert summary.test_accuracy is not None
     assert summary.test_accuracy >= LEARNED
     assert summary.bytes_sent is not None
     entries = round(0.02 * 26122)
-    assert summary.bytes_sent[2] == pytest.approx(100 * (entries * 8 + 3 * 8 * len(FIELDS)), rel=0.02), (
+    assert summary.bytes_sent[2] == pytest.approx(200 * (entries * 8 + 3 * 8 * len(FIELDS)), rel=0.02), (
         "4 + 4 bytes an entry"
     )
     figures = summary.compression
     assert figures
-    assert figures["ring_bytes"] == [0, 0, *[100 * 4 * 26122] * 2]
+    assert figures["ring_bytes"] == [0, 0, 200 * 4 * 26122, 200 * 4 * 26122]
     assert [seconds > 0 for seconds in figures["encode_s"]] == [False, False, True, True]
     assert figures["decode_s"] == [0] * 4, "a server applies keys and values as they are"
     assert all(seconds > 0 for seconds in figures["transfer_s"][1:])
@@ -260,21 +262,21 @@ def test_top_k_sends_less_and_learns(tmp_path: Path) -> None:
 
 # Bytes of a server's part with that many entries, by hand.
 ENCODED: dict[str, Callable[[int], int]] = {
-    "qsgd": lambda entries: 4 * -(-entries // 512) + -(-entries // 2),
     "float16": lambda entries: 2 * entries,
     "bfloat16": lambda entries: 2 * entries,
+    "qsgd": lambda entries: 4 * -(-entries // 512) + -(-entries // 2),
     "terngrad": lambda entries: 4 * -(-entries // 512) + -(-entries // 4),
     "sign": lambda entries: 4 + -(-entries // 8),
     "random-k": lambda entries: 8 + 4 * 1306,
 }
 TENTH = {"fraction": 0.1}
-ENCODED_STEPS = 80
+ENCODED_STEPS = 100
 
 
-@pytest.mark.one_in(3)  # random-k is below
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("name", ENCODED)
 def test_compressed_pushes_have_the_formulas_bytes_and_learn(name: str, tmp_path: Path) -> None:
-    options: dict[str, Any] = {"sync": "bsp", "servers": 2, "steps": ENCODED_STEPS, "lr": 0.5, "compressor": name}
+    options: dict[str, Any] = {"sync": "bsp", "servers": 2, "steps": ENCODED_STEPS, "compressor": name}
     options |= TENTH if name == "random-k" else {}
     run = launch("parameter_server", 5, **options, out=tmp_path / "run")
     summary = run.summary
@@ -292,37 +294,27 @@ def test_compressed_pushes_have_the_formulas_bytes_and_learn(name: str, tmp_path
     assert all(seconds > 0 for seconds in figures["transfer_s"][1:])
 
 
-@pytest.mark.one_in(2)
-@pytest.mark.parametrize(
-    ("sync", "name"),
-    [
-        ("ssp", "random-k"),
-        ("ssp", "sign"),
-        ("partial", "sign"),
-        ("partial", "random-k"),
-        ("async", "random-k"),
-        ("async", "sign"),
-    ],
-)
-def test_every_worker_keeps_its_compression_error(sync: str, name: str, tmp_path: Path) -> None:
-    options: dict[str, Any] = {"sync": sync, "steps": ENCODED_STEPS, "lr": 0.5, "compressor": name}
-    options |= TENTH if name == "random-k" else {}
+@pytest.mark.one_in(3)
+@pytest.mark.parametrize("sync", ["ssp", "async", "partial"])
+@pytest.mark.parametrize("encoder", [{"compressor": "sign"}, {"compressor": "random-k", **TENTH}])
+def test_every_worker_keeps_its_compression_error(sync: str, encoder: dict[str, Any], tmp_path: Path) -> None:
+    options: dict[str, Any] = {"sync": sync, "steps": ENCODED_STEPS, **encoder}
     summary = launch("parameter_server", 4, **options, out=tmp_path / "run").summary
     assert summary.test_accuracy is not None
     assert summary.test_accuracy >= LEARNED
 
 
 def test_two_servers_decode_alike_so_one_may_die(tmp_path: Path) -> None:
-    options: dict[str, Any] = {"sync": "bsp", "steps": 20, "compressor": "qsgd", "servers": 2}
+    options: dict[str, Any] = {"sync": "bsp", "steps": 60, "compressor": "qsgd", "servers": 2}
     whole = launch("parameter_server", 5, **options, out=tmp_path / "whole").summary
-    options |= {"replicas": 2, "fail": "rank=1,step=10"}
+    options |= {"replicas": 2, "fail": "rank=1,step=20"}
     orphaned = launch("parameter_server", 5, **options, out=tmp_path / "orphaned").summary
     assert [fault["rank"] for fault in orphaned.faults] == [1]
     assert set(orphaned.params_sha256 or []) == set(whole.params_sha256 or [])
 
 
 def test_two_applications_share_the_servers(tmp_path: Path) -> None:
-    options = {"applications": 2, "sync": "ssp", "servers": 2, "steps": 100, "lr": 0.3, "batch": 32}
+    options = {"applications": 2, "sync": "ssp", "servers": 2, "steps": 200, "batch": 32}
     summary = launch("parameter_server", 7, **options, out=tmp_path / "run").summary
     assert summary.test_accuracy is not None
     assert summary.test_accuracy >= LEARNED, "the worse of the two"

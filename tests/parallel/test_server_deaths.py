@@ -172,7 +172,7 @@ def test_workers_servers_and_manager_may_die_in_one_run(tmp_path: Path, options:
 
 def test_downpour_survives_the_death_of_a_worker_and_a_server(tmp_path: Path) -> None:
     fail = ["rank=4,step=20", "rank=1,step=30"]
-    summary = launch("downpour", 6, **CHAIN, steps=60, fail=fail, out=tmp_path / "run").summary
+    summary = launch("downpour", 6, **CHAIN, steps=150, fail=fail, out=tmp_path / "run").summary
     assert summary.members == [0, 2, 3, 5]
     assert {fault["rank"] for fault in summary.faults} == {1, 4}
 
@@ -235,7 +235,7 @@ def assert_it_was_stated(said: str, killed: set[int]) -> None:
         assert killed == set(range(6))
 
 
-LONG = {**IN_STEP, "steps": 400 if SOAK else 100}
+LONG = {**IN_STEP, "steps": 400 if SOAK else 150}
 AT_LEAST_S = 0.1  # no machine takes fewer seconds for these steps: a death that is due earlier must occur
 
 

@@ -26,7 +26,7 @@ from farandole.runtime.communicator import gather_text
 from farandole.runtime.world import World
 
 SERVERS = int(sys.argv[1])
-SEED, BATCH, LR, STEPS = 3, 96, 0.2, 18  # an epoch has 15 steps
+SEED, BATCH, LR, STEPS = 3, 96, 0.2, 30
 TORCH_TWINS = {
     "momentum": lambda p: torch.optim.SGD(p, lr=LR, momentum=0.9),
     "adagrad": lambda p: torch.optim.Adagrad(p, lr=LR),
@@ -54,10 +54,10 @@ VARIANTS = {
     "1 → 2": {"servers": 1, "server_change": (ServerChange(4, 2),), "update": "momentum", **HASHED},
     "2 → 3": {"servers": 2, "server_change": (ServerChange(11, 3),), "update": "adam", **HASHED},
     "3 → 2": {"servers": 3, "server_change": (ServerChange(11, 2),), "update": "adagrad", **HASHED},
-    "4 → 3": {"servers": 4, "server_change": (ServerChange(17, 3),), "update": "delay-compensated", **HASHED},
+    "4 → 3": {"servers": 4, "server_change": (ServerChange(29, 3),), "update": "delay-compensated", **HASHED},
     "1 → 4 → 2 → 3": {
         "servers": 1,
-        "server_change": (ServerChange(1, 4), ServerChange(2, 2), ServerChange(16, 3)),
+        "server_change": (ServerChange(1, 4), ServerChange(2, 2), ServerChange(20, 3)),
         "update": "adam",
         **HASHED,
     },
