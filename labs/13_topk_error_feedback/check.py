@@ -181,11 +181,17 @@ def judge_sum(result: Vector, total: Vector, each: list[tuple[Vector, Vector]], 
             last[places] = values
         expect(not np.allclose(result, own), f"rank {comm.rank} has its own entries alone: is anything sent?")
         expect(not np.allclose(result * comm.size, total), "the result is the mean: here the sum is asked for")
+        lacks_own = np.allclose(result, total - own, rtol=0, atol=1e-5)
+        expect(
+            not lacks_own or np.allclose(result, last),
+            f"rank {comm.rank}'s result lacks what rank {comm.rank} itself has sent",
+        )
         several = sum(0 in places for places, _ in each)
         expect(
             np.isclose(result[0], total[0], atol=1e-5),
             f"entry 0 was sent by {several} ranks and is {result[0]:.3g}, the sum is {total[0]:.3g}: "
-            "of what several have sent, does the last one take the place of the others?",
+            "of what several have sent, does the last one take the place of the others"
+            + (f", or is what rank {comm.rank} itself has sent left out?" if lacks_own else "?"),
         )
         expect(False, f"entry {int(np.abs(result - total).argmax())} is not the sum")
     for other, theirs in enumerate(comm.everybodys(result)):

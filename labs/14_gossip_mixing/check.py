@@ -332,6 +332,10 @@ def check_push_sum(student: Any, comm: Comm) -> None:
             expect(np.array_equal(weights, np.ones(5)), "push_sum_round changes the weights that it is given")
         values, weights = (np.asarray(each, dtype=np.float64) for each in answer)
         expect(
+            np.allclose(values.sum(axis=0), total) or not np.allclose(weights @ values, total),
+            "the values come back divided by their weights: return the values, and whoever reads them divides",
+        )
+        expect(
             np.allclose(values.sum(axis=0), total),
             f"after round {number} the sum of all values is another one: does each rank give away just what it has?",
         )

@@ -103,7 +103,7 @@ def only_where_right(lab: Lab, results: Sequence[Result]) -> tuple[Result, ...]:
     for check, result in zip(lab.checks, results, strict=True):
         missing = [name for name in check.needs if name in wrong]
         if missing and result.passed:
-            text = f"counts once the result is right: first see to {' and '.join(missing)}"
+            text = f"not judged yet: first pass {' and '.join(map(repr, missing))}"
             result = replace(result, passed=False, points=0, message=text)
         found.append(result)
     return tuple(found)
