@@ -59,8 +59,8 @@ def check_reduce_scatter(student: Any, comm: Comm) -> None:
         expect(not alike(found, whole), f"{what} is the whole sum: return this rank's part of it, of {PART} numbers")
         expect(
             not alike(found, part_of(before, comm)),
-            f"{what} is a part of this rank's vector: nothing has been added to it. If you add, is the sum of this part "
-            "on another rank?",
+            f"{what} is a part of this rank's vector: nothing has been added to it. If you add, is the sum of this "
+            "part on another rank?",
         )
         for other, theirs in enumerate(np.split(whole, comm.size)):
             expect(other == comm.rank or not alike(found, theirs), f"{what} is the sum of part {other}")
