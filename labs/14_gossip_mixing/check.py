@@ -333,7 +333,7 @@ def check_push_sum(student: Any, comm: Comm) -> None:
         values, weights = (np.asarray(each, dtype=np.float64) for each in answer)
         expect(
             np.allclose(values.sum(axis=0), total) or not np.allclose(weights @ values, total),
-            "the values come back divided by their weights: return the values, and whoever reads them divides",
+            "the values come back divided by their weights: return the values, and the caller divides",
         )
         expect(
             np.allclose(values.sum(axis=0), total),
