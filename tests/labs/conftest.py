@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import os
-
 import pytest
 
 from farandole.runtime.launcher import run_ranks
 from farandole_tools.lab import launch
-
-SOAK = "FARANDOLE_SOAK" in os.environ
+from tests.conftest import SOAK
 
 
 @pytest.fixture(autouse=True)
