@@ -59,9 +59,14 @@ class Plan:
                     done = times.pop(kind(micro_batch), 0)
                     expect(done, f"stage {stage} never takes micro-batch {micro_batch} {way}")
                     expect(done == 1, f"stage {stage} takes micro-batch {micro_batch} {way} {done} times")
-            unknown = [told(step) for step in times if not isinstance(step, Update)]
+            unknown = [step for step in times if not isinstance(step, Update)]
             last = self.micro_batches - 1
-            expect(not unknown, f"stage {stage} yields {''.join(unknown[:1])}, and the last micro-batch is {last}")
+            before = steps[: first_backward(steps)]
+            hint = ": is the warm-up longer than there are micro-batches?" if set(unknown[:1]) & set(before) else ""
+            expect(
+                not unknown,
+                f"stage {stage} yields {''.join(map(told, unknown[:1]))}, and the last micro-batch is {last}{hint}",
+            )
 
     def judge_order(self) -> Execution:
         """Returns what comes of the schedule when all stages are at work."""
@@ -125,6 +130,10 @@ class Plan:
             expect(False, f"{call} yields {str(step)[:60]}, where Forward(k), Backward(k) or Update() is needed")
         return steps
 
+    def _warms_up_too_little(self, stage: int) -> bool:
+        """Return whether the stage goes backward before it holds one micro-batch for itself and each stage behind."""
+        return first_backward(self.steps[stage]) < min(self.stages - stage, self.micro_batches)
+
     def _where_time_is_lost(self, execution: Execution) -> str:
         """Once the last stage has begun it need not wait, and each stage before it ends one backward pass later."""
         last = self.stages - 1
@@ -134,10 +143,11 @@ class Plan:
         ]
         for before, after in pairwise(passes[last]):
             if after.start > before.end:
-                return (
-                    f"the last stage waits from {before.end:g} to {after.start:g} for {told(after.step)}: "
-                    "is every stage's warm-up as long as it should be?"
-                )
+                text = f"the last stage waits from {before.end:g} to {after.start:g} for {told(after.step)}"
+                short = [stage for stage in range(last) if self._warms_up_too_little(stage)]
+                if not short:
+                    return f"{text}: is every stage's warm-up as long as it should be?"
+                return f"{text}. It waits for stage {last - 1}'s outputs: does stage {short[-1]} warm up long enough?"
         for stage in reversed(range(last)):
             end, best = passes[stage][-1].end, passes[stage + 1][-1].end + UNIT.backward
             if end > best:
@@ -146,6 +156,11 @@ class Plan:
                     "do the micro-batches go backward in the order in which they went forward?"
                 )
         return f"the last stage begins at {passes[last][0].start:g}, and could at {last}"
+
+
+def first_backward(steps: list[Computation]) -> int:
+    """Return how many computations come before the first backward pass."""
+    return next((place for place, step in enumerate(steps) if isinstance(step, Backward)), len(steps))
 
 
 def raise_who_waits(error: ScheduleError) -> None:
@@ -266,16 +281,24 @@ LAB = Lab(
     file="one_f_one_b.py",
     checks=(
         Check("complete", 2, (1,), in_all_cases(Plan.judge_complete)),
-        Check("order", 2, (1,), in_all_cases(Plan.judge_order)),
+        Check("order", 2, (1,), in_all_cases(Plan.judge_order), builds_on=("complete",)),
         Check("memory", 2, (1,), in_all_cases(Plan.judge_memory), needs=("complete",)),
-        Check("bubble", 1, (1,), in_all_cases(Plan.judge_bubble), needs=("complete",)),
+        Check(
+            "bubble",
+            1,
+            (1,),
+            in_all_cases(Plan.judge_bubble),
+            needs=("complete",),
+            builds_on=("complete", "order"),
+        ),
         Check("one update", 1, (1,), in_all_cases(Plan.judge_update), needs=("complete",)),
         Check(
             "few micro batches",
             1,
             (1,),
             in_all_cases(Plan.judge_complete, Plan.judge_memory, Plan.judge_bubble, Plan.judge_update, short=True),
+            builds_on=("complete", "order", "memory", "bubble", "one update"),
         ),
-        Check("real ranks", 1, (2, 4), check_real_ranks),
+        Check("real ranks", 1, (2, 4), check_real_ranks, builds_on=("complete", "order", "one update")),
     ),
 )

@@ -69,7 +69,7 @@ MUTANTS = [
     Mutant(
         name="expects_enough_micro_batches",
         says="Warms up with micro-batches that do not exist when there are fewer than stages.",
-        fails={"few micro batches": "stage 0 yields Forward(1), and the last micro-batch is 0"},
+        fails={"few micro batches": "micro-batch is 0: is the warm-up longer than there are micro-batches?"},
         changes={"warm_up = min(stages - stage - 1, micro_batches)": "warm_up = stages - stage - 1"},
     ),
     Mutant(
@@ -250,7 +250,7 @@ MUTANTS = [
         name="warm_up_one_too_short",
         says="Warms up with one forward pass too few: the stages behind have to wait.",
         fails={
-            "bubble": "the last stage waits from 4 to 7 for Forward(1)",
+            "bubble": "It waits for stage 0's outputs: does stage 0 warm up long enough?",
             "few micro batches": "the last stage waits from 5 to 8 for Forward(1)",
         },
         changes={

@@ -25,6 +25,7 @@ EVEN = (12, 24)  # inputs and outputs; every number of ranks above divides them
 UNEVEN = ((7, 10), (10, 7))
 STEPS = 4
 RATE = 0.02
+PASSES = ("column forward", "row forward", "column backward", "row backward")  # checks of one pass of one layer
 
 
 class Dense:
@@ -70,17 +71,20 @@ class Case:
     def column_layer(self, student: Any) -> Any:
         layer = student.ColumnLinear(self.dense.weight.copy(), self.dense.bias.copy(), self.comm)
         rows, columns = self.rows(self.dense.weight), self.columns(self.dense.weight)
-        self.same(layer, "weight", columns, (rows, "has rows of A: a column layer has columns"))
-        self.same(
-            layer, "bias", self.columns(self.dense.bias), (self.dense.bias, "is all of b: its columns are enough")
-        )
+        hint = cut_into("columns", self.outputs)
+        self.same(layer, "weight", columns, (rows, "has rows of A: a column layer has columns"), hint=hint)
+        whole = self.dense.bias, "is all of b: its columns are enough"
+        self.same(layer, "bias", self.columns(self.dense.bias), whole, hint=hint)
         return layer
 
     def row_layer(self, student: Any) -> Any:
         layer = student.RowLinear(self.dense.weight.copy(), self.dense.bias.copy(), self.comm)
         rows, columns = self.rows(self.dense.weight), self.columns(self.dense.weight)
-        self.same(layer, "weight", rows, (columns, "has columns of A: a row layer has rows"))
-        self.same(layer, "bias", self.dense.bias)
+        hint = cut_into("rows", self.inputs)
+        self.same(layer, "weight", rows, (columns, "has columns of A: a row layer has rows"), hint=hint)
+        text = "is a piece of b: every rank makes the whole y, so it keeps the whole bias"
+        pieces = [(self.dense.bias[own], text) for own in (self.own_outputs, self.own_inputs)]
+        self.same(layer, "bias", self.dense.bias, *pieces)
         return layer
 
     def same(self, layer: Any, attribute: str, right: Vector, *mistakes: Mistake, hint: str = "") -> None:
@@ -97,9 +101,14 @@ class Case:
             return
         for mistaken, text in mistakes:
             expect(not alike(given, mistaken), f"{what} {text}")
-        expect(given.shape == right.shape, f"{what} has the shape {given.shape} where {right.shape} is right")
+        expect(given.shape == right.shape, f"{what} has the shape {given.shape} where {right.shape} is right{hint}")
         place = tuple(int(index) for index in np.argwhere(~np.isclose(given, right, rtol=1e-9, atol=1e-12))[0])
         expect(False, f"{what} is {given[place]:.6g} at {place}, and {right[place]:.6g} by the dense layer{hint}")
+
+
+def cut_into(what: str, parts: Sequence[slice]) -> str:
+    lengths = ", ".join(str(part.stop - part.start) for part in parts)
+    return f": np.array_split cuts {parts[-1].stop} {what} into {lengths}"
 
 
 def alike(given: Vector, other: Vector) -> bool:
@@ -175,7 +184,8 @@ def judge_column_backward(student: Any, case: Case) -> None:
         ),
         (case.x_gradient / case.ranks, "is a mean over the ranks: what they contribute is to be added up"),
     )
-    judge_gradients(layer, case, case.columns(case.dense.weight_gradient), own.sum(axis=0))
+    weight, bias = case.dense.weight_gradient, case.dense.bias_gradient
+    judge_gradients(layer, case, [weight[:, part] for part in case.outputs], [bias[part] for part in case.outputs])
 
 
 def judge_row_backward(student: Any, case: Case) -> None:
@@ -191,16 +201,20 @@ def judge_row_backward(student: Any, case: Case) -> None:
             "is a sum over the ranks: each has other columns of x, and their gradients stay apart",
         ),
     )
-    judge_gradients(layer, case, case.rows(case.dense.weight_gradient), case.dense.bias_gradient)
+    weight, bias = case.dense.weight_gradient, case.dense.bias_gradient
+    judge_gradients(layer, case, [weight[part] for part in case.inputs], [bias] * case.ranks)
 
 
-def judge_gradients(layer: Any, case: Case, weight: Vector, bias: Vector) -> None:
-    for name, right in (("weight_gradient", weight), ("bias_gradient", bias)):
+def judge_gradients(layer: Any, case: Case, weights: Sequence[Vector], biases: Sequence[Vector]) -> None:
+    """Compare with what each rank should have."""
+    for name, everybodys in (("weight_gradient", weights), ("bias_gradient", biases)):
+        right = everybodys[case.rank]
         case.same(
             layer,
             name,
             right,
             (right * case.ranks, f"is {case.ranks} times too large: is it added up over the ranks? Each has all of it"),
+            (added_up(everybodys), "is a sum over the ranks: they are of different parts of A or b, and stay apart"),
             (right / BATCH, "is a mean over the batch: the sum is asked for"),
         )
 
@@ -311,15 +325,9 @@ LAB = Lab(
         Check("row forward", 1, ALL, on_even_sizes(judge_row_forward)),
         Check("column backward", 2, ALL, on_even_sizes(judge_column_backward)),
         Check("row backward", 1, ALL, on_even_sizes(judge_row_backward)),
-        Check("bytes", 1, ALL, check_bytes, needs=("column forward", "row forward", "column backward", "row backward")),
-        Check(
-            "messages",
-            1,
-            ALL,
-            check_messages,
-            needs=("column forward", "row forward", "column backward", "row backward"),
-        ),
-        Check("training", 1, (1, 4), check_training),
-        Check("uneven sizes", 1, (3, 4), check_uneven_sizes),
+        Check("bytes", 1, ALL, check_bytes, needs=PASSES),
+        Check("messages", 1, ALL, check_messages, needs=PASSES),
+        Check("training", 1, (1, 4), check_training, builds_on=("parts", *PASSES)),
+        Check("uneven sizes", 1, (3, 4), check_uneven_sizes, builds_on=PASSES),
     ),
 )

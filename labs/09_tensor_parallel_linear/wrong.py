@@ -97,6 +97,41 @@ MUTANTS = [
         },
     ),
     Mutant(
+        name="adds_up_the_gradients_of_the_weight",
+        says="Adds up the weights' gradients over the ranks, as in data parallel training: they differ.",
+        fails={
+            "column backward": "ColumnLinear's weight_gradient on rank 0 is a sum over the ranks: they are of",
+            "row backward": "RowLinear's weight_gradient on rank 0 is a sum over the ranks: they are of",
+            "uneven sizes": "called from line",
+            "bytes": "ColumnLinear.backward on rank 0 sent",
+            "messages": "ColumnLinear.backward on rank 0 sent 12 messages",
+            "training": "by the dense layer",
+        },
+        changes={
+            "return all_reduce(gradient @ self.weight.T, self.comm)": """
+            self.weight_gradient = all_reduce(self.weight_gradient, self.comm)
+            return all_reduce(gradient @ self.weight.T, self.comm)
+            """,
+            "return gradient @ self.weight.T": """
+            self.weight_gradient = all_reduce(self.weight_gradient, self.comm)
+            return gradient @ self.weight.T
+            """,
+        },
+    ),
+    Mutant(
+        name="cuts_the_bias_of_rows",
+        says="Gives each rank of the row layer a piece of the bias, like the column layer's.",
+        fails=dict.fromkeys(
+            ("parts", "row forward", "row backward", "uneven sizes", "bytes", "messages", "training"),
+            "so it keeps the whole bias",
+        ),
+        changes={
+            "weight[own].copy(), bias.copy(), comm": """
+            weight[own].copy(), np.array_split(bias, comm.size)[comm.rank].copy(), comm
+            """,
+        },
+    ),
+    Mutant(
         name="cuts_the_other_way",
         says="Gives the column layer rows, and the row layer columns.",
         fails={
@@ -132,7 +167,7 @@ MUTANTS = [
         says="Gives every rank equally many columns or rows, and leaves out the remainder.",
         fails={
             "uneven sizes": (
-                "7 inputs, 10 outputs: ColumnLinear's weight on rank 0 has the shape (7, 2) where (7, 3) is right"
+                "rank 0 has the shape (7, 2) where (7, 3) is right: np.array_split cuts 10 columns into 3, 3, 2"
             )
         },
         changes={

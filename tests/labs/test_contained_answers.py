@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from farandole_tools.lab import labs, mutants
-from farandole_tools.lab.grading import grade, grade_together, only_where_right
+from farandole_tools.lab.grading import Result, grade, grade_together, only_where_right
 from tests.labs import self_contained
 from tests.labs.labs_for_tests import FOLDERS, LIMIT_S, on
 from tests.labs.test_known_answers import RANKS, judges_times
@@ -52,10 +52,31 @@ def test_a_wrong_result_has_no_marks_for_its_cost(tmp_path: Path) -> None:
     assert counted["bytes"].message == "not judged yet: first pass 'mean'"
 
 
+def test_a_failure_that_may_follow_from_another_names_that_one() -> None:
+    lab = labs.find("9")
+    failed = {"row forward": "lacks the bias", "training": "layer 2 is wrong", "uneven sizes": "not implemented yet: f"}
+    raw = [Result(each.name, each.name not in failed, 0, 1, failed.get(each.name, "")) for each in lab.checks]
+    counted = {result.name: result.message for result in only_where_right(lab, raw) if not result.passed}
+    assert counted["row forward"] == "lacks the bias"
+    assert counted["training"] == "not judged yet: first pass 'row forward'"
+    assert counted["uneven sizes"] == "not implemented yet: f"
+
+
+def test_a_chain_of_failures_names_the_first() -> None:
+    lab = labs.find("8")
+    failed = ("complete", "order", "bubble")
+    raw = [Result(each.name, each.name not in failed, 0, 1, "wrong" * (each.name in failed)) for each in lab.checks]
+    messages = {result.message for result in only_where_right(lab, raw) if not result.passed}
+    assert messages == {"wrong", "not judged yet: first pass 'complete'"}
+
+
 @pytest.mark.parametrize("folder", FOLDERS, ids=lambda folder: folder.name)
 def test_a_check_needs_others_of_its_lab(folder: Path) -> None:
     checks = {check.name: check for check in labs.load(folder).checks}
+    names = list(checks)
     for check in checks.values():
+        earlier = set(names[: names.index(check.name)])
+        assert {*check.needs, *check.builds_on} <= earlier, "a check needs earlier ones"
         for name in check.needs:
             assert not checks[name].needs, "what is needed is a result"
             assert set(check.ranks) & set(checks[name].ranks) or 1 in checks[name].ranks

@@ -18,6 +18,7 @@ from farandole_tools.lab.contained.sandbox import Mode
 from farandole_tools.lab.contained.start import NAMESPACES
 from farandole_tools.lab.labs import Check, Lab
 from farandole_tools.lab.launch import IMPORT, Launch, Task
+from farandole_tools.lab.learner import NOT_IMPLEMENTED
 
 LIMIT_S = 10.0
 
@@ -97,14 +98,22 @@ def grade(
 
 
 def only_where_right(lab: Lab, results: Sequence[Result]) -> tuple[Result, ...]:
-    """Return the results as they count: what a wrong result costs, its bytes for instance, gives no points."""
-    wrong = {result.name for result in results if not result.passed}
+    """Return the results as they count.
+
+    What a wrong result costs, its bytes for instance, gives no points. A failure that may be the consequence of another
+    names that other check instead of a reason.
+    """
+    causes: dict[str, list[str]] = {}  # of each check that gives no points, what has to be passed: itself, or others
     found = []
     for check, result in zip(lab.checks, results, strict=True):
-        missing = [name for name in check.needs if name in wrong]
-        if missing and result.passed:
+        names = check.needs if result.passed else check.builds_on
+        missing = list(dict.fromkeys(cause for name in names for cause in causes.get(name, ())))
+        if missing and not result.message.startswith(NOT_IMPLEMENTED):
             text = f"not judged yet: first pass {' and '.join(map(repr, missing))}"
             result = replace(result, passed=False, points=0, message=text)
+            causes[check.name] = missing
+        elif not result.passed:
+            causes[check.name] = [check.name]
         found.append(result)
     return tuple(found)
 

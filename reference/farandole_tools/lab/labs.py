@@ -42,6 +42,8 @@ class Check:
         points: given if it passes at every number of ranks in `ranks`, else 0.
         run: called on every rank with the submission and a fresh communicator.
         needs: checks of the result without which this one, of the cost, gives no points.
+        builds_on: checks of what this one uses. While one of them fails, a failure of this one may be its consequence:
+            the learner is then told to pass that one first.
     """
 
     name: str
@@ -49,6 +51,7 @@ class Check:
     ranks: tuple[int, ...]
     run: Callable[[Any, LabCommunicator], None]
     needs: tuple[str, ...] = ()
+    builds_on: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

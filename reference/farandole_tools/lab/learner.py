@@ -22,6 +22,7 @@ from farandole_tools.lab.labs import Wrong
 PRINTED_BYTES = 100_000  # what a check keeps of a rank's output
 MESSAGE_LENGTH = 400
 MODULE = "farandole_submission"
+NOT_IMPLEMENTED = "not implemented yet"  # how the message of a function that is not written begins
 
 
 class Explained(Exception):
@@ -101,12 +102,12 @@ def _what(error: BaseException, path: Path) -> str:
         codes = (frame.f_code for frame, _ in traceback.walk_tb(error.__traceback__))
         names = [code.co_qualname for code in codes if code.co_filename == str(path)]  # Class.method, where it is one
         where = f": {names[-1]} in {path.name}" if names else ""
-        return f"not implemented yet{where}"
+        return f"{NOT_IMPLEMENTED}{where}"
     if isinstance(error, AttributeError) and isinstance(error.obj, ModuleType) and error.obj.__name__ == MODULE:
         return f"there is no {error.name} in {path.name}: has it been renamed?"
-    line = ""
-    if frames:
-        line = f", at line {frames[-1].lineno}: `{linecache.getline(str(path), frames[-1].lineno or 0).strip()}`"
+    # Also the call of the function in which it happened: that one may be given, with the mistake in its argument.
+    places = [f"{frame.lineno}: `{linecache.getline(str(path), frame.lineno or 0).strip()}`" for frame in frames[-2:]]
+    line = ", at line " + ", called from line ".join(reversed(places)) if places else ""
     if isinstance(error, SystemExit):
         return f"the code ends the whole process (sys.exit or SystemExit){line}; let the function return instead"
     told = f"{type(error).__name__}: {_text(error)}".removesuffix(": ")
