@@ -121,7 +121,7 @@ MUTANTS = [
     Mutant(
         name="hash_of_this_process",
         says="The checksum is hash(), which differs in every process.",
-        fails={"another process": "load returns None, but another process, rank 0, has saved step 30"},
+        fails={"another process": "Python's hash() is another one in each"},
         changes={
             "import hashlib": "",
             "return hashlib.sha256(content).digest() + content": """
@@ -293,7 +293,7 @@ MUTANTS = [
         fails={
             "flipped bytes": "only one is damaged",
             "truncated": "only one is damaged",
-            "good slot": "has it been overwritten?",
+            "good slot": "is in no file any more: has step 15 overwritten it?",
         },
         changes={
             'SLOTS = ("slot-0", "slot-1")': "",
@@ -314,7 +314,7 @@ MUTANTS = [
             "crash": "with 0 of the 57 bytes of 'checkpoint' on the disk: load returns None",
             "flipped bytes": "only one is damaged",
             "truncated": "only one is damaged",
-            "good slot": "load returns None, but step 20 had been saved",
+            "good slot": "load returns None, but step 20 was loaded before it",
         },
         changes={
             'SLOTS = ("slot-0", "slot-1")': "",
@@ -330,6 +330,26 @@ MUTANTS = [
             """,
             "return max(filter(None, (unpacked(disk, name) for name in SLOTS)), default=None)": """
             return unpacked(disk, "checkpoint")
+            """,
+        },
+    ),
+    Mutant(
+        name="overwrites_the_newest",
+        says="Replaces the slot with the newest checkpoint, and keeps the oldest for ever.",
+        fails={
+            "flipped bytes": "step 10 is in no file any more: has step 20 overwritten it?",
+            "truncated": "step 10 is in no file any more: has step 20 overwritten it?",
+            "good slot": "step 10 is in no file any more: has step 15 overwritten it?",
+        },
+        changes={"slot = min(SLOTS, key=steps.get)": "slot = max(SLOTS, key=steps.get)"},
+    ),
+    Mutant(
+        name="believes_the_temporary_file",
+        says="Loads the newest of all files, the temporary one too, which the next save overwrites.",
+        fails={"good slot": "was a temporary file believed, and overwritten?"},
+        changes={
+            "(unpacked(disk, name) for name in SLOTS)), default=None)": """
+            (unpacked(disk, name) for name in disk.names())), default=None)
             """,
         },
     ),
@@ -376,7 +396,7 @@ MUTANTS = [
     Mutant(
         name="remembers_the_slot",
         says="Keeps in a variable which slot is next, and does not check which one is intact.",
-        fails={"good slot": "has it been overwritten?"},
+        fails={"good slot": "does the choice of the file depend on something that is not on the disk?"},
         changes={
             'SLOTS = ("slot-0", "slot-1")': """
             SLOTS = ("slot-0", "slot-1")
@@ -430,9 +450,9 @@ MUTANTS = [
         name="slot_by_the_step",
         says="The slot is step % 2: with a save every ten steps it is always the same one.",
         fails={
-            "flipped bytes": "only one is damaged",
-            "truncated": "only one is damaged",
-            "good slot": "has it been overwritten?",
+            "flipped bytes": "step 10 is in no file any more: has step 20 overwritten it?",
+            "truncated": "step 10 is in no file any more: has step 20 overwritten it?",
+            "good slot": "is in no file any more: has step 20 overwritten it?",
         },
         changes={
             """
@@ -444,7 +464,10 @@ MUTANTS = [
     Mutant(
         name="sorts_the_names",
         says="Loads the last name in alphabetical order, where step-9 comes after step-10.",
-        fails={"load": "load returns step 9, but step 10 has just been saved", "good slot": "has it been overwritten?"},
+        fails={
+            "load": "load returns step 9, but step 10 has just been saved",
+            "good slot": "is in no file any more: has step",
+        },
         changes={
             'SLOTS = ("slot-0", "slot-1")': "",
             """
@@ -521,7 +544,7 @@ MUTANTS = [
             "crash": "after rename('new', 'checkpoint'), with 0 of the 57 bytes of 'checkpoint' on the disk",
             "flipped bytes": "only one is damaged",
             "truncated": "only one is damaged",
-            "good slot": "but step 10 had been saved, and step 15 was on its way",
+            "good slot": "but step 10 was loaded before it, and step 15 was on its way",
         },
         changes={
             'SLOTS = ("slot-0", "slot-1")': "",
