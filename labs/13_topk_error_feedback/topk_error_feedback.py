@@ -16,6 +16,9 @@ if TYPE_CHECKING:
 def largest(vector: np.ndarray, k: int) -> np.ndarray:
     """Where the k entries of largest magnitude are.
 
+    Args:
+        k: from 0, none of them, to all.
+
     Returns:
         Their places, int32, ascending; of entries that are equally large any.
     """

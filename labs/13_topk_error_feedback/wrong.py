@@ -57,7 +57,7 @@ MUTANTS = [
     Mutant(
         name="all_of_them_for_none",
         says="Uses sorted[-k:], which for k = 0 is everything.",
-        fails={"largest": "0 of 5 entries: largest returns 5 places"},
+        fails={"largest": "with k = 0, of 5 entries: largest returns 5 places"},
         changes={
             'np.sort(np.argsort(-np.abs(vector), kind="stable")[:k])': """
             np.sort(np.argsort(np.abs(vector), kind="stable")[-k:])
@@ -225,7 +225,7 @@ MUTANTS = [
     Mutant(
         name="makes_a_new_velocity",
         says="Puts the velocity into a new array.",
-        fails={"momentum": "it is changed in place"},
+        fails={"momentum": "the velocity was left as it was: change the array"},
         changes={
             """
             velocity *= momentum
@@ -304,11 +304,42 @@ MUTANTS = [
     Mutant(
         name="places_as_floats",
         says="Packs the places as float32, which from 2²⁴ on does not hold every whole number.",
-        fails={"payload": "unpack does not give back what pack was given"},
+        fails={"payload": "place 2147483647 came back as -2147483648: keep the 4 bytes of the int32"},
         changes={
             "places.astype(np.int32).view(np.uint8)": "places.astype(np.float32).view(np.uint8)",
             "payload[:half].view(np.int32)": "payload[:half].view(np.float32).astype(np.int64).astype(np.int32)",
         },
+    ),
+    Mutant(
+        name="places_converted",
+        says="Converts the places to float32 where their bytes are asked for.",
+        fails={
+            "payload": "place 9 came back as 1091567616: keep the 4 bytes of the int32",
+            "sum": "IndexError",
+            "bytes": "IndexError",
+            "training": "IndexError",
+        },
+        changes={"places.astype(np.int32).view(np.uint8)": "places.astype(np.float32).view(np.uint8)"},
+    ),
+    Mutant(
+        name="lacks_its_own",
+        says="Adds up what arrives, and leaves out its own entries.",
+        fails={"sum": "result lacks what rank 0 itself has sent", "training": "away from where it"},
+        changes={
+            "payloads = {comm.rank: pack(places, values)}": """
+            own = pack(places, values)
+            payloads = {}
+            """,
+            """
+            payloads[source] = np.empty_like(payloads[comm.rank])
+            comm.exchange(payloads[comm.rank], to, payloads[source], source)
+            """: """
+            payloads[source] = np.empty_like(own)
+            comm.exchange(own, to, payloads[source], source)
+            """,
+            "for rank in range(comm.size):": "for rank in sorted(payloads):",
+        },
+        ranks=4,
     ),
     Mutant(
         name="places_in_order_of_size",
@@ -385,7 +416,7 @@ MUTANTS = [
     Mutant(
         name="values_before_places",
         says="Unpacks in another order than it has packed.",
-        fails={"payload": "does not give back what pack was given"},
+        fails={"payload": "In which order does pack put places and values"},
         changes={
             "return payload[:half].view(np.int32), payload[half:].view(np.float32)": """
             return payload[half:].view(np.int32), payload[:half].view(np.float32)
@@ -418,7 +449,7 @@ MUTANTS = [
     Mutant(
         name="values_of_two_bytes",
         says="Packs the values as float16, with three digits.",
-        fails={"payload": "unpack does not give back what pack was given", "sum": "the sum"},
+        fails={"payload": "keep the 4 bytes of the float32", "sum": "the sum"},
         changes={
             "values.astype(np.float32).view(np.uint8)": "np.repeat(values.astype(np.float16), 2).view(np.uint8)",
             "payload[half:].view(np.float32)": "payload[half:].view(np.float16)[::2].astype(np.float32)",
