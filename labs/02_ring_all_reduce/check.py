@@ -68,8 +68,14 @@ def raise_what_is_wrong(made_of: Vector, right: Vector, rank: int, size: int) ->
         f"rank {rank}'s gradient is as it was: is the result written into the array itself (gradient[:] = ...)?",
     )
     expect(
+        not np.allclose(made_of, own / size),
+        f"rank {rank}'s result is its own gradient, divided by {size}, and contains nothing that it has received: are "
+        "your chunks copies, instead of parts of the gradient itself?",
+    )
+    expect(
         not np.allclose(made_of, right * size),
-        "the result is the sum: it still has to be divided by the number of ranks",
+        "the result is the sum: it still has to be divided by the number of ranks. If you divide, does the mean go "
+        "into the array itself (gradient /= ...)?",
     )
     expect(
         not np.allclose(made_of, right / size),
@@ -90,7 +96,11 @@ def raise_what_is_wrong(made_of: Vector, right: Vector, rank: int, size: int) ->
         f"one chunk of {size} is finished on rank {rank}, the others are not: "
         "the finished chunks have still to be passed around the ring",
     )
-    expect(not missing, f"{where} lacks the gradient of {named(missing)}: is a chunk number off by one?")
+    expect(
+        not missing,
+        f"{where} lacks the gradient of {named(missing)}: is a chunk number off by one, or do you receive into the "
+        "chunk that you then add to?",
+    )
     source = int(np.argmax(np.abs(weights - 1)))
     times = weights[source]
     expect(
@@ -114,9 +124,7 @@ def check_any_length(student: Any, comm: Comm) -> None:
             if not wrong.size:
                 continue
             remainder = length % size
-            expect(
-                remainder, "the result is not the mean, although every chunk has the same length: see the check mean"
-            )
+            expect(remainder, "the result is not the mean: see the check mean")
             expect(
                 wrong[0] < length - remainder,
                 f"everything is right up to element {wrong[0]}, where the remainder of {length} / {size} begins: "
@@ -189,11 +197,11 @@ LAB = Lab(
     file="ring_all_reduce.py",
     checks=(
         Check("mean", 2, ALL, check_mean),
-        Check("any length", 2, ALL, check_any_length),
-        Check("same bits", 1, (2, 3, 4, 7), check_same_bits, needs=("mean",)),
+        Check("any length", 2, ALL, check_any_length, builds_on=("mean",)),
+        Check("same bits", 1, (2, 3, 4, 7), check_same_bits, needs=("mean",), builds_on=("mean",)),
         Check("bytes", 2, ALL, check_bytes, needs=("mean",)),
         Check("messages", 1, ALL, check_messages, needs=("mean",)),
         Check("neighbours", 1, (4, 7), check_neighbours, needs=("mean",)),
-        Check("type", 1, (4,), check_type, needs=("mean",)),
+        Check("type", 1, (4,), check_type, needs=("mean",), builds_on=("mean",)),
     ),
 )

@@ -80,6 +80,31 @@ MUTANTS = [
         },
     ),
     Mutant(
+        name="cuts_copies",
+        says="Cuts the gradient into copies: what it adds up is in them, and not in the gradient.",
+        fails={
+            "mean": "are your chunks copies",
+            "any length": "see the check mean",
+            "same bits": "end with different vectors",
+            "type": "see the check mean",
+        },
+        changes={
+            "chunks = np.array_split(gradient, size)": """
+            chunks = [chunk.copy() for chunk in np.array_split(gradient, size)]
+            """,
+        },
+    ),
+    Mutant(
+        name="divides_a_new_array",
+        says="Binds the name gradient to a new array with the mean: the sum stays in the array that it was given.",
+        fails={
+            "mean": "does the mean go into the array itself",
+            "any length": "see the check mean",
+            "type": "see the check mean",
+        },
+        changes={"gradient /= size": "gradient = gradient / size"},
+    ),
+    Mutant(
         name="divides_at_every_step",
         says="Divides after every addition: what was added first is divided again and again.",
         fails={"mean": "is it divided at every step", "any length": "see the check mean", "type": "see the check mean"},
@@ -120,6 +145,21 @@ MUTANTS = [
         changes={"gradient /= size": ""},
     ),
     Mutant(
+        name="leaves_out_empty_chunks",
+        says="Exchanges nothing where its own chunk is empty: the next message is taken for the one left out.",
+        fails={"any length": "has a rank left out an empty chunk?"},
+        changes={
+            "comm.exchange(chunks[(rank - step) % size], right, arriving, left)": """
+            if len(chunks[(rank - step) % size]):
+                comm.exchange(chunks[(rank - step) % size], right, arriving, left)
+            """,
+            "comm.exchange(chunks[(rank + 1 - step) % size], right, chunks[(rank - step) % size], left)": """
+            if len(chunks[(rank + 1 - step) % size]):
+                comm.exchange(chunks[(rank + 1 - step) % size], right, chunks[(rank - step) % size], left)
+            """,
+        },
+    ),
+    Mutant(
         name="memory_of_another_type",
         says="Receives into np.empty(n), which is float64 whatever the gradient is.",
         fails={"type": "the same length and type on both sides?"},
@@ -129,7 +169,7 @@ MUTANTS = [
         name="off_by_one_chunk",
         says="Counts the chunks of the second round as in the first: unfinished chunks are passed around.",
         fails={
-            "mean": "is a chunk number off by one?",
+            "mean": "is a chunk number off by one, or",
             "any length": "see the check mean",
             "type": "see the check mean",
         },
@@ -179,6 +219,16 @@ MUTANTS = [
             comm.exchange(chunk, right, chunk, left)
             """,
         },
+    ),
+    Mutant(
+        name="receives_into_what_it_adds_to",
+        says="Receives into its own chunk and adds that to itself: its own contribution is overwritten.",
+        fails={
+            "mean": "do you receive into the chunk that you then add to?",
+            "any length": "see the check mean",
+            "type": "see the check mean",
+        },
+        changes={"arriving = np.empty_like(own)": "arriving = own"},
     ),
     Mutant(
         name="returns_a_new_array",

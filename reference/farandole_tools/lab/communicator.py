@@ -142,7 +142,7 @@ def _whole(array: Buffer, source: int) -> Iterator[None]:
     except MPI.Exception as error:
         if error.Get_error_class() == MPI.ERR_TRUNCATE:
             text = f"the message from rank {source} has more bytes than the {array.nbytes:,} of the array to fill"
-            raise ValueError(f"{text}: the same length and type on both sides?") from error
+            raise ValueError(f"{text}: {_question(array.nbytes)}") from error
         raise
 
 
@@ -150,7 +150,13 @@ def _check_filled(status: MPI.Status, array: Buffer, source: int) -> None:
     arrived = status.Get_count(MPI.BYTE)
     if arrived != array.nbytes:
         text = f"the message from rank {source} has {arrived:,} bytes, the array to fill {array.nbytes:,}"
-        raise ValueError(f"{text}: the same length and type on both sides?")
+        raise ValueError(f"{text}: {_question(min(arrived, array.nbytes))}")
+
+
+def _question(shorter: int) -> str:
+    """What to ask about two lengths that differ: an empty message or array may have its partner in another step."""
+    same = "the same length and type on both sides?"
+    return same if shorter else f"{same} Or does it belong to another step: has a rank left out an empty chunk?"
 
 
 def _give_up(reason: str) -> NoReturn:

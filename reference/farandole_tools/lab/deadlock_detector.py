@@ -20,6 +20,7 @@ from farandole_tools.lab import rank_status
 POLL_S = 0.1
 LOOKS = 8  # so many times in a row the same: nothing goes on any more
 PATIENCE_S = 1.0  # a rank that waits lets one that computes report first
+MORE_TIME = " (is the machine slow? Check again with --time-limit 30)"
 
 
 class DeadlockDetector(threading.Thread):
@@ -78,6 +79,6 @@ class DeadlockDetector(threading.Thread):
 
     def _too_long(self, now: list[rank_status.RankStatus], busy: bool) -> str:
         if not busy:
-            return f"no end after {self._limit_s:g} s: {rank_status.describe(now)}"
+            return f"no end after {self._limit_s:g} s: {rank_status.describe(now)}{MORE_TIME}"
         who = f"rank {self.rank} is " if self.size > 1 else ""
-        return f"{who}still running after {self._limit_s:g} s{self.current_line()}"
+        return f"{who}still running after {self._limit_s:g} s{self.current_line()}{MORE_TIME}"
