@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -183,7 +184,11 @@ def judge_one_peer(student: Any, ranks: int) -> None:
                 f"{pairs[to][1]}: from which rank does one receive, if all send to the right?",
             )
         distances = {(to - rank) % ranks for rank, (to, _) in enumerate(pairs)}
-        expect(len(distances) == 1, f"in round {number} not all send equally far: {sorted(distances)}")
+        expect(
+            len(distances) == 1,
+            f"in round {number} some send {' and some '.join(map(str, sorted(distances)))} ranks to the right: in a "
+            "round all send to the right by the same distance",
+        )
         shares = (shares + shares[[source for _, source in pairs]]) / 2
         if number + 1 == rounds and ranks & (ranks - 1) == 0:
             expect(
@@ -249,6 +254,12 @@ def judge_mixed(everybody: Vector, right: Vector, before: Vector, neighbours: Gr
         f"rank {wrong} has something of rank {(strange or [0])[0]}'s vector, which is no neighbour of it: does "
         "every rank send its vector as it was before the round, or what it has already mixed?",
     )
+    for other, factor in scaled(everybody, before, weights):
+        expect(
+            False,
+            f"all neighbours of rank {other} have {factor:.3g} times what they should have of its vector: has it sent "
+            f"{factor:.3g} times its vector? Send it as it was before the round",
+        )
     shares = ", ".join(f"{share:.3g} of rank {other}'s" for other, share in enumerate(own) if abs(share) > 1e-6)
     expect(
         False,
@@ -256,6 +267,15 @@ def judge_mixed(everybody: Vector, right: Vector, before: Vector, neighbours: Gr
         f"{', '.join(f'{share:.3g}' for share in weights[wrong])}"
         + ("; and the mean of all has moved" if moved > 1e-9 else ""),
     )
+
+
+def scaled(everybody: Vector, before: Vector, weights: Vector) -> Iterator[tuple[int, float]]:
+    """Yield the ranks that count with the same wrong factor for all their neighbours, if that is all that is wrong."""
+    found, *_ = np.linalg.lstsq(before.T, everybody.T, rcond=None)
+    edges = (weights > 0) & ~np.eye(len(weights), dtype=bool)
+    factors = np.array([np.mean(found[rank][edges[rank]] / weights[rank][edges[rank]]) for rank in range(len(weights))])
+    if np.allclose(found, weights * np.where(edges, factors[:, None], 1), atol=1e-6):
+        yield from ((rank, float(factor)) for rank, factor in enumerate(factors) if not np.isclose(factor, 1))
 
 
 def check_messages(student: Any, comm: Comm) -> None:
@@ -306,7 +326,11 @@ def judge_step(everybody: Vector, weights: Vector, start: Vector, targets: Vecto
         return
     for mistaken, hint in (
         (mixed - RATE * at(mixed), "the gradient is that at the mixed vector; it is to be computed at the one before"),
-        (weights @ (start - RATE * at(start)), "that is the step first and then the mixing, of all ranks' steps, too"),
+        (
+            weights @ (start - RATE * at(start)),
+            "that is the step first, and then the mixing of what all have after it; mix the vectors as they were "
+            "before the step",
+        ),
         (mixed + RATE * at(start), "that goes uphill"),
         (mixed, "that is the mixing alone"),
         (start - RATE * at(start), "that is the own step alone, without the neighbours"),
@@ -368,9 +392,9 @@ LAB = Lab(
         Check("weights", 2, (1,), check_weights),
         Check("gap", 1, (1,), check_gap),
         Check("one peer", 1, (1,), check_one_peer),
-        Check("mix", 2, RANKS, check_mix),
+        Check("mix", 2, RANKS, check_mix, builds_on=("weights",)),
         Check("messages", 1, RANKS, check_messages, needs=("mix",)),
-        Check("step", 2, RANKS, check_step),
+        Check("step", 2, RANKS, check_step, builds_on=("weights", "mix")),
         Check("push-sum", 1, (1,), check_push_sum),
     ),
 )

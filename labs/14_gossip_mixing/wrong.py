@@ -162,6 +162,20 @@ MUTANTS = [
         },
     ),
     Mutant(
+        name="exchanges_in_pairs",
+        says="Exchanges with rank XOR distance, so that some send to the right and some to the left.",
+        fails={"one peer": "in a round all send to the right by the same distance"},
+        changes={
+            "return (rank + distance) % ranks, (rank - distance) % ranks": "return rank ^ distance, rank ^ distance",
+        },
+    ),
+    Mutant(
+        name="divides_by_the_weights",
+        says="Returns each rank's estimate of the mean instead of its value.",
+        fails={"push-sum": "the values come back divided by their weights"},
+        changes={"return new_values, new_weights": "return new_values / new_weights[:, None], new_weights"},
+    ),
+    Mutant(
         name="hears_whom_it_sends_to",
         says="Receives from the rank that it sends to, which sends to another one.",
         fails={"one peer": "from which rank does one receive"},
@@ -285,6 +299,21 @@ MUTANTS = [
         },
     ),
     Mutant(
+        name="sends_its_own_share",
+        says="Multiplies its vector by its own weight before it sends it.",
+        fails={"mix": "has it sent 0.5 times its vector? Send it as it was", "step": "is mix right"},
+        changes={
+            """
+            old, arriving = vector.copy(), np.empty_like(vector)
+            vector *= weights[comm.rank]
+            """: """
+            vector *= weights[comm.rank]
+            old, arriving = vector.copy(), np.empty_like(vector)
+            """,
+        },
+        ranks=2,
+    ),
+    Mutant(
         name="sends_what_is_mixed",
         says="Sends to the second neighbour what it has already mixed with the first.",
         fails={"mix": "already mixed", "step": "is mix right"},
@@ -320,7 +349,7 @@ MUTANTS = [
     Mutant(
         name="steps_and_then_mixes",
         says="Mixes after the step.",
-        fails={"step": "the step first and then the mixing"},
+        fails={"step": "mix the vectors as they were before the step"},
         changes={
             "move = rate * gradient(vector)": "vector -= rate * gradient(vector)",
             "vector -= move": "",
