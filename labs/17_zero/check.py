@@ -22,6 +22,7 @@ Vector = NDArray[Any]
 ALL = (1, 2, 3, 4, 7)
 PART = 5  # numbers of a rank's part
 SAMPLES = 3  # of each rank
+HALVES = ("reduce-scatter", "all-gather")  # the checks of what the others use
 LR, MOMENTUM, STEPS = 0.1, 0.8, 3
 DEEP, WIDE = 12, 84  # layers and their width where memory is measured; a multiple of 4 and of 7
 MOST_LAYERS = 4.6  # whole at a time: weights, their gradient, a copy that is added to
@@ -33,6 +34,11 @@ def vector_of(rank: int, ranks: int, seed: int = 0) -> Vector:
 
 def part_of(vector: Vector, comm: Comm) -> Vector:
     return np.split(vector, comm.size)[comm.rank]
+
+
+def pieces(seed: int, ranks: int) -> Vector:
+    """Return the vector of which part r is that of rank r's own vector."""
+    return np.concatenate([np.split(vector_of(rank, ranks, seed), ranks)[rank] for rank in range(ranks)])
 
 
 def alike(given: Any, right: Vector) -> bool:
@@ -104,8 +110,11 @@ def check_optimizer(student: Any, comm: Comm) -> None:
         if comm.size > 1:
             mean = by_momentum(parameters, [each / comm.size for each in sums])[step]
             expect(not alike(found, mean), "the gradients are averaged: step along their sum")
+            apart = by_momentum(parameters, [pieces(10 + number, comm.size) for number in range(STEPS)])[step]
+            text = "every rank steps along its own gradient: the step is along the sum of all ranks' gradients"
+            expect(not alike(found, apart), text)
         hint = ": has v been kept since the last step?" if step else ""
-        equal(f"after step {step}, the parameters on rank {comm.rank}", found, right, hint)
+        equal(f"after step {step}, the vector of all parameters on rank {comm.rank}", found, right, hint)
 
 
 def check_state(student: Any, comm: Comm) -> None:
@@ -145,8 +154,14 @@ def samples_of(rank: int, shapes: list[tuple[int, int]], count: int = SAMPLES) -
     return noise.normal(size=(count, shapes[0][0])), np.tanh(noise.normal(size=(count, shapes[-1][1])))
 
 
-def on_one_rank(weights: list[Vector], shapes: list[tuple[int, int]], ranks: int, lr: float) -> None:
-    """A step on all samples, on whole layers."""
+def on_one_rank(
+    weights: list[Vector], shapes: list[tuple[int, int]], ranks: int, lr: float, *, late: bool = False
+) -> None:
+    """A step on all samples, on whole layers.
+
+    Args:
+        late: make the mistake of passing the error back by the weights as they are after their update.
+    """
     batches = [samples_of(rank, shapes) for rank in range(ranks)]
     inputs, targets = (np.concatenate([batch[side] for batch in batches]) for side in (0, 1))
     outputs = [inputs]
@@ -155,8 +170,8 @@ def on_one_rank(weights: list[Vector], shapes: list[tuple[int, int]], ranks: int
     error = (outputs[-1] - targets) / len(inputs)
     for number in reversed(range(len(weights))):
         slope = error * (1 - outputs[number + 1] ** 2)
-        error = slope @ weights[number].T
-        weights[number] = weights[number] - lr * outputs[number].T @ slope
+        before, weights[number] = weights[number], weights[number] - lr * outputs[number].T @ slope
+        error = slope @ (weights[number] if late else before).T
 
 
 def stepped(student: Any, comm: Comm, steps: int) -> tuple[list[Vector], list[tuple[int, int]], list[Vector]]:
@@ -169,22 +184,33 @@ def stepped(student: Any, comm: Comm, steps: int) -> tuple[list[Vector], list[tu
     return parts, shapes, weights
 
 
+def after(
+    weights: list[Vector], shapes: list[tuple[int, int]], comm: Comm, factor: float = 1, *, late: bool = False
+) -> list[Vector]:
+    """Return this rank's parts after two steps of `on_one_rank`."""
+    moved = list(weights)
+    for _ in range(2):
+        on_one_rank(moved, shapes, comm.size, LR * factor, late=late)
+    return [part_of(each.reshape(-1), comm) for each in moved]
+
+
 def check_step(student: Any, comm: Comm) -> None:
     parts, shapes, weights = stepped(student, comm, 2)
     first = [part_of(each.reshape(-1), comm) for each in weights]
     expect(not all(map(alike, parts, first)), "the parts are as before: change the arrays in `parts` in place")
-    for factor, hint in ((comm.size, "P times as far"), (1 / comm.size, "a P-th of the way")):
-        too_far = list(weights)
-        for _ in range(2):
-            on_one_rank(too_far, shapes, comm.size, LR * factor)
-        expected = [part_of(each.reshape(-1), comm) for each in too_far]
-        text = f"the parts have moved {hint}: the error is the mean over the samples of all ranks"
-        expect(comm.size == 1 or not all(map(alike, parts, expected)), text)
-    for _ in range(2):
-        on_one_rank(weights, shapes, comm.size, LR)
-    for number, (given, whole) in enumerate(zip(parts, weights, strict=True)):
-        hint = ": is the layer's gradient added up over the ranks, and the error passed back by the weights before?"
-        equal(f"rank {comm.rank}'s part of layer {number}", given, part_of(whole.reshape(-1), comm), hint)
+    right = after(weights, shapes, comm)
+    if all(map(alike, parts, right)):
+        return
+    mean = "the error is the mean over the samples of all ranks"
+    for mistaken, text in (
+        (after(weights, shapes, comm, comm.size), f"the parts have moved P times as far: {mean}"),
+        (after(weights, shapes, comm, 1 / comm.size), f"the parts have moved a P-th of the way: {mean}"),
+        (after(weights, shapes, comm, late=True), "the error is passed back by the weights after their update"),
+    ):
+        expect(not all(map(alike, parts, mistaken)), text)
+    hint = ": is each layer's gradient added up over the ranks?" if comm.size > 1 else ""
+    for number, (given, part) in enumerate(zip(parts, right, strict=True)):
+        equal(f"rank {comm.rank}'s part of layer {number}", given, part, hint)
 
 
 def check_bytes(student: Any, comm: Comm) -> None:
@@ -218,8 +244,9 @@ def check_memory(student: Any, comm: Comm) -> None:
     layers = peak[0] / (WIDE * WIDE * 8)
     expect(
         layers <= MOST_LAYERS,
-        f"rank {comm.rank} takes memory for {layers:.1f} layers of {DEEP} at a time: a layer is needed whole only "
-        "while this rank computes with it; forget it after its forward, and gather it again for its backward",
+        f"rank {comm.rank} takes memory for {layers:.1f} layers at a time, in a network of {DEEP}; the limit is "
+        f"{MOST_LAYERS}. A layer is needed whole only while this rank computes with it: forget it after its forward, "
+        "and gather it again for its backward",
     )
 
 
@@ -229,10 +256,10 @@ LAB = Lab(
     checks=(
         Check("reduce-scatter", 2, ALL, check_reduce_scatter),
         Check("all-gather", 1, ALL, check_all_gather),
-        Check("optimizer", 2, ALL, check_optimizer),
+        Check("optimizer", 2, ALL, check_optimizer, builds_on=HALVES),
         Check("state", 1, (4, 7), check_state, needs=("optimizer",)),
-        Check("step", 2, ALL, check_step),
-        Check("bytes", 1, ALL, check_bytes, needs=("reduce-scatter", "all-gather", "step")),
-        Check("memory", 1, (4, 7), check_memory, needs=("step",)),
+        Check("step", 2, ALL, check_step, builds_on=HALVES),
+        Check("bytes", 1, ALL, check_bytes, needs=(*HALVES, "step")),
+        Check("memory", 1, (4, 7), check_memory, needs=("step",), builds_on=(*HALVES, "step")),
     ),
 )

@@ -24,6 +24,42 @@ MUTANTS = [
         changes={"return parts[comm.rank].copy()": "return parts[comm.rank] / comm.size"},
     ),
     Mutant(
+        name="begins_with_its_own_part",
+        says="Begins the ring with its own part, so that the sum of this part ends on the left neighbour.",
+        fails={
+            "reduce-scatter": "nothing has been added to it. If you add, is the sum of this part on another rank?",
+            "optimizer": "every rank steps along its own gradient",
+            "step": "is right",
+        },
+        changes={
+            """
+                comm.exchange(parts[(comm.rank - step) % comm.size], right, arriving, left)
+                parts[(comm.rank - step - 1) % comm.size] += arriving
+            """: """
+                comm.exchange(parts[(comm.rank - step + 1) % comm.size], right, arriving, left)
+                parts[(comm.rank - step) % comm.size] += arriving
+            """,
+        },
+    ),
+    Mutant(
+        name="divides_its_own_gradient",
+        says="Takes its part of its own gradient in the optimizer, and adds up nothing.",
+        fails={"optimizer": "the step is along the sum of all ranks' gradients"},
+        changes={
+            "own = reduce_scatter(gradient, self.comm)": "own = np.split(gradient, self.comm.size)[self.comm.rank]",
+        },
+    ),
+    Mutant(
+        name="trains_by_its_own_samples",
+        says="Moves its part of a layer along its own gradient, and adds up nothing.",
+        fails={"step": "is each layer's gradient added up over the ranks?", "bytes": "reduced once"},
+        changes={
+            "parts[number] -= lr * reduce_scatter(gradient.reshape(-1), comm)": """
+            parts[number] -= lr * np.split(gradient.reshape(-1), comm.size)[comm.rank]
+            """,
+        },
+    ),
+    Mutant(
         name="forgets_the_velocity",
         says="Steps along the gradient of this step alone.",
         fails={"optimizer": "has v been kept"},
@@ -96,13 +132,17 @@ MUTANTS = [
     Mutant(
         name="moves_along_its_own_gradient",
         says="Uses its part of this rank's gradient, without the other ranks'.",
-        fails={"reduce-scatter": "nothing has been added", "optimizer": "is right", "step": "is right"},
+        fails={
+            "reduce-scatter": "nothing has been added",
+            "optimizer": "every rank steps along its own gradient",
+            "step": "is right",
+        },
         changes={"parts[(comm.rank - step - 1) % comm.size] += arriving": "pass"},
     ),
     Mutant(
         name="passes_the_error_back_by_new_weights",
         says="Updates the weights first, and passes the error back with the new ones.",
-        fails={"step": "by the weights before", "memory": "layers of 12"},
+        fails={"step": "by the weights after their update", "bytes": "gathered twice", "memory": "the limit is 4.6"},
         changes={
             """
                 gradient, error = layer_backward(weights, outputs[number], outputs[number + 1], error)
@@ -110,7 +150,7 @@ MUTANTS = [
             """: """
                 gradient, _ = layer_backward(weights, outputs[number], outputs[number + 1], error)
                 parts[number] -= lr * reduce_scatter(gradient.reshape(-1), comm)
-                moved = weights - lr * gradient
+                moved = all_gather(parts[number], comm).reshape(shapes[number])
                 _, error = layer_backward(moved, outputs[number], outputs[number + 1], error)
             """,
         },
@@ -118,7 +158,7 @@ MUTANTS = [
     Mutant(
         name="reduces_and_gathers",
         says="Forms the sum by an all-reduce, and takes its part.",
-        fails={"bytes": "an all-reduce sends twice as much", "memory": "layers of 12"},
+        fails={"bytes": "an all-reduce sends twice as much", "memory": "layers at a time"},
         changes={
             "return parts[comm.rank].copy()": """
             whole = all_gather(parts[comm.rank], comm)
@@ -155,7 +195,7 @@ MUTANTS = [
     Mutant(
         name="weighs_the_new_gradient",
         says="Uses a moving mean of the gradients as the velocity, so the new one counts less.",
-        fails={"optimizer": "after step 0, the parameters on rank 0"},
+        fails={"optimizer": "after step 0, the vector of all parameters on rank 0"},
         changes={
             "self.velocity = self.momentum * self.velocity + own": """
             self.velocity = self.momentum * self.velocity + (1 - self.momentum) * own
