@@ -78,7 +78,7 @@ class Training:
     """
 
     def __init__(self, student: Any, comm: Comm, overlap: bool = True, route: Route = last_first) -> None:
-        self.comm, self.route = comm, route
+        self.comm, self.overlap, self.route = comm, overlap, route
         self.network = Network()
         self.right = self.network.values.copy()
         self.gradients: list[Vector] = []
@@ -148,8 +148,14 @@ def expect_all_reduced(events: Sequence[Event]) -> None:
     times = Counter(number for event in events if event.name == "begin" for number in event.parameters)
     every = range(len(Network().lengths))
     missing = [number for number in every if not times[number]]
-    unused = ": where a gradient is not used it does not come, but other ranks may have one, and wait"
-    expect(not missing, f"{told(missing)} {are(missing)} never reduced{unused if set(missing) - came else ''}")
+    why = ""
+    if set(missing) - came:
+        why = (
+            ": a parameter that is not used gets no gradient, so its bucket is never complete: begin it after backward"
+        )
+    elif not times:
+        why = ": is the rest begun when backward is over?"
+    expect(not missing, f"{told(missing)} {are(missing)} never reduced{why}")
     twice = [number for number in every if times[number] > 1]
     expect(not twice, f"{told(twice)} {are(twice)} reduced more than once in a step")
 
@@ -164,15 +170,17 @@ def expect_not_in_use(network: Network) -> None:
     )
 
 
-def expect_early(events: Sequence[Event]) -> None:
+def expect_early(events: Sequence[Event], step: int) -> None:
     """Each reduction begins as soon as its gradients, and those of the reductions before it, are there."""
+    why = "is the first bucket that of the last parameters, and is it begun in is_there?"
+    again = f"In step {step - 1} all began in time: do you start every step with the full counts?"
     gradients = [index for index, event in enumerate(events) if event.name == "gradient"]
     begins = [index for index, event in enumerate(events) if event.name == "begin"]
     first = events[begins[0]]
     expect(
         begins[0] < gradients[-1],
-        f"the first reduction, of {told(first.parameters)}, begins when backward is over: is the first bucket that of "
-        "the last parameters, and is it begun in is_there?",
+        f"the first reduction, of {told(first.parameters)}, begins when backward is over"
+        + (f". {again}" if step else f": {why}"),
     )
     needed: set[int] = set()
     for number, begin in enumerate(begins):
@@ -182,7 +190,7 @@ def expect_early(events: Sequence[Event]) -> None:
         expect(
             not later,
             f"reduction {number + 1}, of {told(events[begin].parameters)}, can begin after {events[complete]}, and "
-            f"begins after {later[-1] if later else ''}",
+            f"begins after {later[-1] if later else ''}" + (f". {again}" if step else ""),
         )
 
 
@@ -259,7 +267,7 @@ def check_weighted_mean(student: Any, comm: Comm) -> None:
 def expect_right(training: Training) -> None:
     """Take the steps that are left, and after each compare the parameters with one process's."""
     for step in range(training.done, STEPS):
-        with training.comm.case(f"step {step}"):
+        with training.comm.case(f"step {step}{'' if training.overlap else ', without overlap'}"):
             training.step()
             training.expect_right()
 
@@ -269,14 +277,16 @@ def check_same_bits(student: Any, comm: Comm) -> None:
     for step in range(STEPS):
         with comm.case(f"step {step}"):
             early = overlapped.step()
-            events = delayed.step()
             expect_not_in_use(overlapped.network)
+        with comm.case(f"step {step}, without overlap"):
+            events = delayed.step()
             names = [event.name for event in events]
             last = len(names) - 1 - names[::-1].index("gradient")
             expect(
                 "begin" not in names[:last],
-                f"without overlap a reduction begins before {events[last]}: there all wait for the end of backward",
+                f"a reduction begins before {events[last]}: without overlap all wait for the end of backward",
             )
+        with comm.case(f"step {step}"):
             differ = np.count_nonzero(overlapped.network.values != delayed.network.values)
             expect(
                 not differ,
@@ -299,7 +309,7 @@ def check_early(student: Any, comm: Comm) -> None:
     for step in range(STEPS):
         with comm.case(f"step {step}"):
             events = training.step()
-            expect_early(events)
+            expect_early(events, step)
             for number, (one, bucket) in enumerate(zip(begun(events), buckets, strict=False), start=1):
                 expect(
                     one == bucket,
@@ -320,7 +330,7 @@ def check_one_order(student: Any, comm: Comm) -> None:
     training = Training(student, comm, route=another_way_around)
     for step in range(STEPS):
         with comm.case(f"step {step}, gradients come in another order on odd ranks"):
-            expect_early(training.step())
+            expect_early(training.step(), step)
             training.expect_right()
 
 
@@ -330,15 +340,15 @@ def check_unused_parameters(student: Any, comm: Comm) -> None:
 
 
 LAB = Lab(
-    title="Overlapped SGD",
+    title="Overlapped data parallel",
     file="overlapped_sgd.py",
     checks=(
         Check("buckets", 2, (1,), check_buckets),
-        Check("weighted mean", 2, ALL, check_weighted_mean),
-        Check("same bits", 1, ALL, check_same_bits, needs=("weighted mean",)),
-        Check("early", 2, ALL, check_early, needs=("weighted mean",)),
-        Check("waits", 1, ALL, check_waits, needs=("weighted mean",)),
-        Check("one order", 1, SEVERAL, check_one_order, needs=("weighted mean",)),
-        Check("unused parameters", 1, ALL, check_unused_parameters),
+        Check("weighted mean", 2, ALL, check_weighted_mean, builds_on=("buckets",)),
+        Check("same bits", 1, ALL, check_same_bits, needs=("weighted mean",), builds_on=("weighted mean",)),
+        Check("early", 2, ALL, check_early, needs=("weighted mean",), builds_on=("weighted mean",)),
+        Check("waits", 1, ALL, check_waits, needs=("weighted mean",), builds_on=("weighted mean",)),
+        Check("one order", 1, SEVERAL, check_one_order, needs=("weighted mean",), builds_on=("weighted mean", "early")),
+        Check("unused parameters", 1, ALL, check_unused_parameters, builds_on=("weighted mean", "early")),
     ),
 )

@@ -24,7 +24,7 @@ MUTANTS = [
     Mutant(
         name="always_overlaps",
         says="Begins during backward even with overlap=False.",
-        fails={"same bits": "without overlap a reduction begins before gradient 0"},
+        fails={"same bits": "without overlap: a reduction begins before gradient 0"},
         changes={"= network, comm, overlap": "= network, comm, True"},
     ),
     Mutant(
@@ -75,7 +75,7 @@ MUTANTS = [
         name="counts_only_once",
         says="Counts the missing gradients down from the first step on, and never up again.",
         fails={
-            "early": "step 1: the first reduction, of parameters 10 and 11, begins when backward is over",
+            "early": "In step 0 all began in time: do you start every step with the full counts?",
             "unused parameters": "Were all of them there when the reduction was begun",
             "one order": "Were all of them there when the reduction was begun",
         },
@@ -179,6 +179,21 @@ MUTANTS = [
         },
     ),
     Mutant(
+        name="nothing_after_backward",
+        says="Begins reductions in is_there alone: without overlap, and for unused parameters, there are none.",
+        fails={
+            "same bits": "without overlap: parameters 0 to 11 are never reduced: is the rest begun",
+            "waits": "without overlap: parameters 0 to 11 are never reduced",
+            "unused parameters": "begin it after backward",
+        },
+        changes={
+            """
+            while len(self.reductions) < len(self.buckets):  # also those of which some gradients never come
+                self.hand_over_next()
+            """: "",
+        },
+    ),
+    Mutant(
         name="one_bucket_per_gradient",
         says="Begins at most one reduction when a gradient arrives, although several buckets are ready.",
         fails={"one order": "can begin after gradient 8, and begins after gradient 3"},
@@ -199,7 +214,7 @@ MUTANTS = [
     Mutant(
         name="only_buckets_whose_gradients_come",
         says="Never begins the reduction of a bucket with a missing gradient.",
-        fails={"unused parameters": "a gradient is not used it does not come, but other ranks may have one, and wait"},
+        fails={"unused parameters": "so its bucket is never complete: begin it after backward"},
         changes={
             "while len(self.reductions) < len(self.buckets):": """
             while len(self.reductions) < len(self.buckets) and not self.missing[len(self.reductions)]:
@@ -283,6 +298,25 @@ MUTANTS = [
             for reduction in self.reductions:
                 reduction.wait()
             """,
+        },
+    ),
+    Mutant(
+        name="weighs_all_gradients_after_backward",
+        says="Multiplies the whole vector after backward, when most of it is being reduced.",
+        fails={
+            "weighted mean": "what is being reduced has been changed",
+            "same bits": "what is being reduced has been changed",
+            "early": "what is being reduced has been changed",
+            "waits": "what is being reduced has been changed",
+            "one order": "what is being reduced has been changed",
+            "unused parameters": "what is being reduced has been changed",
+        },
+        changes={
+            "self.network.backward(samples, self.is_there)": """
+            self.network.backward(samples, self.is_there)
+            self.network.gradients *= share
+            """,
+            "part *= self.share": "",
         },
     ),
     Mutant(

@@ -107,6 +107,22 @@ def test_what_is_wrong_is_told(tmp_path: Path, body: str, message: str) -> None:
     assert message in result.results[0].message
 
 
+def test_gradients_are_changed_in_place_and_not_replaced(tmp_path: Path) -> None:
+    """In the sandbox, where `network` stands for an object of another process, and an error crosses that twice."""
+    weighed = "        self.network.gradients {}\n"
+    right = (
+        f"{BACKWARD}{weighed.format('*= share')}"
+        "        self.comm.begin(self.network.gradients).wait()\n        self.network.update()\n"
+    )
+    replaced = f"        self.network.backward(samples, self.is_there)\n    def is_there(self, number):\n{weighed}"
+    messages = []
+    for name, body in (("right", right), ("replaced", replaced.format("= self.network.gradients * 2"))):
+        (tmp_path / f"{name}.py").write_text(f"{CUT}{PLAIN}{body}")
+        messages.append(grade(on(LAB, 1, checks=("weighted mean",)), tmp_path / f"{name}.py").results[0].message)
+    assert messages[0] == ""
+    assert "step 0: AttributeError: Network.gradients cannot be set from here: change its elements, " in messages[1]
+
+
 @pytest.mark.parametrize(
     ("answer", "message"),
     [

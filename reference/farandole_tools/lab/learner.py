@@ -16,7 +16,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from farandole_tools.lab.contained.wire import Remote
+from farandole_tools.lab.contained.wire import Remote, builtin_error
 from farandole_tools.lab.labs import Wrong
 
 PRINTED_BYTES = 100_000  # what a check keeps of a rank's output
@@ -36,6 +36,17 @@ class Explained(Exception):
     def __init__(self, kind: str, text: str) -> None:
         Exception.__init__(self, text)
         self.kind, self.text = kind, text
+
+
+def explained(kind: str, text: str, name: str) -> Exception:
+    """Return an exception that was explained elsewhere; it is also of the built-in class `name`, if that exists."""
+    base = builtin_error(name)
+    try:
+        kinds: Any = type(name[:100], (Explained, base), {}) if base else Explained
+        made: Exception = kinds(kind, text)
+        return made
+    except TypeError:  # two layouts that do not fit
+        return Explained(kind, text)
 
 
 def load(path: Path) -> ModuleType:

@@ -94,6 +94,8 @@ class Guest(Peer):
         return kind, learner.explain(error, self.path)
 
     def _raised(self, kind: str, text: str, name: str, own: BaseException | None) -> BaseException:
+        if own is None and kind == "explained":
+            return learner.explained("error", text, name)
         return own or (builtin_error(name) or type(name, (Exception,), {}))(text)
 
 

@@ -17,9 +17,9 @@ from typing import Any
 from farandole.runtime.failure import PeerLost
 from farandole_tools.lab.contained import kit
 from farandole_tools.lab.contained.sandbox import Mode, Sandbox, python
-from farandole_tools.lab.contained.wire import Ended, Malformed, Offer, Peer, builtin_error
+from farandole_tools.lab.contained.wire import Ended, Malformed, Offer, Peer
 from farandole_tools.lab.labs import Lab, Wrong
-from farandole_tools.lab.learner import Explained
+from farandole_tools.lab.learner import Explained, explained
 
 MODULE = "farandole_tools.lab."
 # What a submission may use of the objects that it is given. All else stays out of its reach, for instance
@@ -165,7 +165,9 @@ def _made(folder: Path) -> Path:
 
 
 def _explained(error: BaseException) -> tuple[str, str]:
-    """What the submission is told of an error in something that it was given."""
+    """What the submission is told of an error in something that it was given, or of its own error in a callback."""
+    if isinstance(error, Explained):
+        return "explained", error.text
     return "error", str(error)[:1000]
 
 
@@ -178,10 +180,4 @@ def _raised(kind: str, text: str, name: str, own: BaseException | None) -> BaseE
     of_checks = isinstance(own, Wrong | PeerLost) or type(own).__module__.startswith("mpi4py")
     if own is not None and (of_checks or not isinstance(own, Exception)):
         return own
-    base = builtin_error(name)
-    try:
-        kinds: Any = type(name[:100], (Explained, base), {}) if base else Explained
-        made: BaseException = kinds(kind, text)
-        return made
-    except TypeError:  # two layouts that do not fit
-        return Explained(kind, text)
+    return explained(kind, text, name)

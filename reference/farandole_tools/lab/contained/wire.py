@@ -21,6 +21,8 @@ from socket import socket
 from types import FunctionType, MethodType, ModuleType
 from typing import Any
 
+import numpy as np
+
 from farandole_tools.lab.contained.arrays import Temporary, fill
 from farandole_tools.lab.contained.channel import Channel, Ended, Malformed
 from farandole_tools.lab.contained.remote import Offer, Remote
@@ -173,9 +175,16 @@ class Peer:
     def do_set(self, number: int, name: str, value: Any) -> None:
         owner = self.values.object(number)
         offer = self.offer(owner)
-        if offer is None or not offer.everything:
-            raise AttributeError(f"{type(owner).__name__}.{name:.{NAMED}} cannot be set from here")
-        setattr(owner, name, value)
+        if offer is not None and offer.everything:
+            setattr(owner, name, value)
+            return
+        before = getattr(owner, name) if offer is not None and name in offer.attributes else None
+        if (
+            before is not None and value is before
+        ):  # `network.gradients *= 2` also assigns the array that it has changed
+            return
+        hint = f": change its elements, {name}[:] = ..." if isinstance(before, np.ndarray) else ""
+        raise AttributeError(f"{type(owner).__name__}.{name:.{NAMED}} cannot be set from here{hint}")
 
     def do_repr(self, number: int) -> str:
         return repr(self.values.object(number))[:1000]
