@@ -138,6 +138,9 @@ def check_mean_gradient(student: Any, comm: LabCommunicator) -> None:
         right, plain = np.average(values, weights=counts), np.mean(values)
         result = given[0]
         hint = ", the plain mean: weigh each by its share of all samples" if np.isclose(result, plain) else ""
+        added = right * sum(counts)
+        if np.isclose(result, added) or np.isclose(result, added / len(counts)):
+            hint = f": divide the weighted sum by the {sum(counts)} samples of all ranks"
         expect(
             np.allclose(given, [right, -right]), f"{said}: the mean over all samples is {right:g}, not {result:g}{hint}"
         )
@@ -217,6 +220,8 @@ def each_once(rows: list[Rows], samples: int, where: str, hint: str) -> None:
     unused = [row for row in users if not users[row]]
     if shared:
         many = hint if len(shared) >= len(rows) else ""  # more than the borders of the shares
+        if all(sorted(part) == list(range(len(part))) for part in rows):
+            many = ": every rank numbers its rows from 0; add the row at which its share begins"
         expect(False, f"{where}: row {shared[0]} is used by {named(users[shared[0]])}{many}")
     if unused:
         expect(False, f"{where}: {counted(len(unused), 'row')} never used, for instance row {unused[0]}")
@@ -231,12 +236,12 @@ LAB = Lab(
     file="sharding.py",
     checks=(
         Check("shares", 1, (1,), check_shares),
-        Check("rows", 1, (1,), check_rows),
-        Check("every sample once", 2, (1,), check_every_sample_once),
+        Check("rows", 1, (1,), check_rows, builds_on=("shares",)),
+        Check("every sample once", 2, (1,), check_every_sample_once, builds_on=("rows",)),
         Check("same steps", 1, (1,), check_same_steps),
         Check("shuffled", 1, (1,), check_shuffled),
         Check("restart", 1, (1,), check_restart),
         Check("mean gradient", 1, (1,), check_mean_gradient),
-        Check("training", 2, (4,), check_training),
+        Check("training", 2, (4,), check_training, builds_on=("every sample once", "same steps", "mean gradient")),
     ),
 )

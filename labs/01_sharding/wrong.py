@@ -113,6 +113,16 @@ MUTANTS = [
         changes={"(rank < samples % ranks)": "(rank >= ranks - samples % ranks)"},
     ),
     Mutant(
+        name="numbers_from_zero",
+        says="Shuffles the numbers of a share's rows within the share, which begin with 0 on every rank.",
+        fails={"every sample once": "add the row at which its share begins"},
+        changes={
+            "rows = random.permutation(my_rows(samples, rank, ranks))": """
+            rows = random.permutation(len(my_rows(samples, rank, ranks)))
+            """,
+        },
+    ),
+    Mutant(
         name="not_shuffled",
         says="Uses the rows in their own order.",
         fails={"shuffled": "uses its rows in their own order"},

@@ -21,6 +21,7 @@ Vector = NDArray[Any]
 
 POWERS = (2, 4, 8)  # three rounds of halving too: distances of 1, 2, 3 instead of 1, 2, 4 are right up to 4 ranks
 OTHERS = (3, 5, 7)
+SUM, ANY = ("sum",), ("any number of ranks",)  # checks of results
 MANY = 8400  # elements; every power of two above divides it
 LARGE = 2**18  # elements; Python's own memory is little beside them
 SLACK = 0.1  # of the vector: what Python itself may take
@@ -91,6 +92,8 @@ def raise_what_is_wrong(made_of: Vector, right: Vector, rank: int, size: int) ->
     if missing and complete:
         text = f"rank {rank} has the sum of {len(complete)} of {size} elements"
         expect(False, f"{text}: the others' finished parts have still to come, over the same partners in reverse order")
+    if rank in missing and rank < 2 ** doublings(size):
+        lacking = "is what arrives added to the part that it keeps, and is it this part that it sends on the way back?"
     expect(not missing, f"{where} lacks the vector of {named(missing)}: {lacking}")
     source = int(np.argmax(np.abs(share[:, element] - 1)))
     expect(
@@ -193,12 +196,12 @@ LAB = Lab(
     file="halving_doubling.py",
     checks=(
         Check("sum", 2, (1, *POWERS), check_sum),
-        Check("any length", 1, (1, 2, 4), check_any_length),
-        Check("same bits", 1, POWERS, check_same_bits, needs=("sum",)),
-        Check("messages", 1, POWERS, check_messages, needs=("sum",)),
-        Check("bytes", 2, POWERS, check_bytes, needs=("sum",)),
-        Check("memory", 1, (2, 4), check_memory, needs=("sum",)),
-        Check("any number of ranks", 1, OTHERS, check_any_number_of_ranks),
-        Check("folding", 1, OTHERS, check_folding, needs=("any number of ranks",)),
+        Check("any length", 1, (1, 2, 4), check_any_length, builds_on=SUM),
+        Check("same bits", 1, POWERS, check_same_bits, needs=SUM, builds_on=SUM),
+        Check("messages", 1, POWERS, check_messages, needs=SUM, builds_on=SUM),
+        Check("bytes", 2, POWERS, check_bytes, needs=SUM, builds_on=SUM),
+        Check("memory", 1, (2, 4), check_memory, needs=SUM, builds_on=SUM),
+        Check("any number of ranks", 1, OTHERS, check_any_number_of_ranks, builds_on=(*SUM, "any length")),
+        Check("folding", 1, OTHERS, check_folding, needs=ANY, builds_on=ANY),
     ),
 )

@@ -336,6 +336,16 @@ MUTANTS = [
         },
     ),
     Mutant(
+        name="replaces_what_it_keeps",
+        says="Overwrites the half that it keeps with what arrives, where it should add.",
+        fails={
+            "sum": "is what arrives added to the part that it keeps",
+            "any length": "see the check sum",
+            "any number of ranks": "is what arrives added to the part that it keeps",
+        },
+        changes={"vector[kept] += arriving": "vector[kept] = arriving"},
+    ),
+    Mutant(
         name="returns_a_new_array",
         says="Returns the sum in a new array and leaves the vector itself as it was.",
         fails={
