@@ -183,6 +183,7 @@ class Training:
             (total, "the sum of the ranks' gradients: each has to be weighted by its share before it is summed up"),
             (total / size, "the plain mean of the ranks' gradients: one with fewer samples has to count less"),
             (total * own, "the sum, times this rank's share: weight each gradient before it is summed up"),
+            (sum(weighted(gradients, np.divide(1, shares))), "gradients that are divided by their shares: multiply"),
             (mean * own, "a gradient that is weighted twice, before and after it is summed up"),
             (gradients[rank], "this rank's own gradient: is it summed up over all ranks?"),
             (each[rank], "this rank's own gradient: is it summed up over all ranks?"),
@@ -329,7 +330,8 @@ def expect_told(rank: int, told: list[bool], step: int) -> None:
     often = f"{len(told)} time{'s' * (len(told) != 1)} in {step + 1} step{'s' * (step > 0)}"
     expect(len(told) == step + 1, f"rank {rank} calls observe {often}: call it once for each step")
     text = "no overflow, and there was one" if step in OVERFLOWS else "an overflow, and there was none"
-    expect(told[step] == (step not in OVERFLOWS), f"rank {rank} tells its scale of {text}")
+    hint = "; observe takes whether the summed gradient is finite"
+    expect(told[step] == (step not in OVERFLOWS), f"rank {rank} tells its scale of {text}{hint}")
 
 
 def check_one_message(student: Any, comm: Comm) -> None:
@@ -349,11 +351,11 @@ LAB = Lab(
     checks=(
         Check("scale", 2, (1,), check_scale),
         Check("steps", 2, ALL, check_steps),
-        Check("shares", 1, SEVERAL, check_shares),
-        Check("small gradients", 1, ALL, check_small_gradients),
-        Check("small updates", 1, ALL, check_small_updates),
-        Check("any scale", 1, ALL, check_any_scale),
-        Check("skip", 1, ALL, check_skip),
-        Check("one message", 1, ALL, check_one_message, needs=("steps",)),
+        Check("shares", 1, SEVERAL, check_shares, builds_on=("steps",)),
+        Check("small gradients", 1, ALL, check_small_gradients, builds_on=("steps",)),
+        Check("small updates", 1, ALL, check_small_updates, builds_on=("steps",)),
+        Check("any scale", 1, ALL, check_any_scale, builds_on=("steps",)),
+        Check("skip", 1, ALL, check_skip, builds_on=("steps",)),
+        Check("one message", 1, ALL, check_one_message, needs=("steps",), builds_on=("steps",)),
     ),
 )

@@ -99,6 +99,23 @@ MUTANTS = [
         },
     ),
     Mutant(
+        name="divides_by_the_share",
+        says="Divides the gradient by the share as well as by the scale.",
+        fails={
+            "steps": "divided by their shares: multiply",
+            "shares": "divided by their shares: multiply",
+            "small gradients": "after 4 steps master has moved by",
+            "small updates": "after 64 steps master has moved by",
+        },
+        changes={"gradient *= share / scale": "gradient /= max(share, 1e-3) * scale"},
+    ),
+    Mutant(
+        name="tells_the_scale_of_overflows",
+        says="Reports to the scale whether there was an overflow, where it takes whether there was none.",
+        fails={"skip": "observe takes whether the summed gradient is finite"},
+        changes={"self.scale.observe(finite)": "self.scale.observe(not finite)"},
+    ),
+    Mutant(
         name="falls_below_one",
         says="Halves the scale without end: below 1 it makes small gradients smaller.",
         fails={"scale": "after 3 overflows the value is 0.5, and should be 1"},

@@ -170,7 +170,20 @@ def check_attention(student: Any, comm: Comm) -> None:
     expect(not alike(found, alone), f"{what} has seen this rank's keys alone: those of the ranks before it count too")
     everything = attention(query, key, value, 10_000)[0][here]
     expect(not alike(found, everything), f"{what} has seen keys after the query: which positions has the block now?")
-    equal(what, found, right, ": are the blocks of all ranks attended to, each with its own positions?")
+    blocks = [slice(rank * OWN, (rank + 1) * OWN) for rank in range(comm.size)]
+    mirrored = [blocks[rank] for rank in range(comm.size) if (2 * comm.rank - rank) % comm.size < comm.rank]
+    keys, values = (np.concatenate([each[block] for block in (*mirrored, here)]) for each in (key, value))
+    expect(
+        not alike(found, attention(query[here], keys, values, OWN * len(mirrored))[0]),
+        f"{what} has seen the keys of other ranks than those before it: whose block is here after each exchange?",
+    )
+    hint = ": are the blocks of all ranks attended to, each with its own positions?"
+    if comm.rank == 0:  # with one rank alone the two checks above say what is wrong
+        hint = (
+            "; its queries see its own keys alone, since all others come later: which `ahead` have their blocks, "
+            "and which L has the answer so far?"
+        )
+    equal(what, found, right, hint)
 
 
 def check_bytes(student: Any, comm: Comm) -> None:
@@ -226,9 +239,9 @@ LAB = Lab(
     file="ring_attention.py",
     checks=(
         Check("block", 2, (1,), check_block),
-        Check("large scores", 1, (1,), check_large_scores),
+        Check("large scores", 1, (1,), check_large_scores, builds_on=("block",)),
         Check("join", 2, (1,), check_join),
-        Check("attention", 2, ALL, check_attention),
+        Check("attention", 2, ALL, check_attention, builds_on=("block", "join")),
         Check("bytes", 1, ALL, check_bytes, needs=("attention",)),
         Check("neighbours", 1, (4, 7), check_neighbours, needs=("attention",)),
         Check("memory", 1, (4, 7), check_memory, needs=("attention",)),

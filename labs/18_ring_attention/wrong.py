@@ -126,13 +126,13 @@ MUTANTS = [
     Mutant(
         name="looks_ahead",
         says="Ignores a block's positions, and lets every query see all of it.",
-        fails={"attention": "each with its own positions"},
+        fails={"attention": "which `ahead` have their blocks"},
         changes={"ahead = (comm.rank - owner) * len(query)": "ahead = len(query)"},
     ),
     Mutant(
         name="nothing_counts_as_one",
         says="Begins with 0 where a query has seen no key: that is the logarithm of one key's weight.",
-        fails={"block": "L is 0 at 0, and -inf is right", "attention": "each with its own positions?"},
+        fails={"block": "L is 0 at 0, and -inf is right", "attention": "which `ahead` have their blocks"},
         changes={"log_sum = np.full(len(query), -np.inf)": "log_sum = np.zeros(len(query))"},
     ),
     Mutant(
@@ -149,6 +149,18 @@ MUTANTS = [
             return answer
             """,
         },
+    ),
+    Mutant(
+        name="passes_them_to_the_left",
+        says="Passes the blocks to the left, and takes them for those of a ring to the right.",
+        fails={"attention": "whose block is here after each exchange?"},
+        changes={"comm.exchange(block, right, arriving, left)": "comm.exchange(block, left, arriving, right)"},
+    ),
+    Mutant(
+        name="keys_minus_queries",
+        says="Subtracts the position of the query from that of the key, so that later blocks count.",
+        fails={"attention": "which `ahead` have their blocks"},
+        changes={"(comm.rank - owner) * len(query)": "(owner - comm.rank) * len(query)"},
     ),
     Mutant(
         name="scales_the_query_itself",

@@ -75,7 +75,7 @@ def check_route(student: Any, comm: Comm) -> None:
                 "every weight is 1: it is the probability of the chosen expert among all experts, else the router "
                 "has no gradient",
             )
-            equal("the weight", weight, right_weight)
+            equal("the weight", weight, right_weight, ": the softmax of the scores, at the chosen expert")
 
 
 def check_accept(student: Any, comm: Comm) -> None:
@@ -228,6 +228,10 @@ def check_mixture(student: Any, comm: Comm) -> None:
     expect(not alike(found, unweighted), f"{what} is that of the expert alone: multiply it by the token's weight")
     same = np.shape(found) == right.shape and alike(np.sort(found, axis=0), np.sort(right, axis=0))
     expect(not same, f"{what} is right, but for the order: which token does each row that returns belong to?")
+    if found.shape == right.shape:
+        factors = (found * right).sum(axis=1, keepdims=True) / (right**2).sum(axis=1, keepdims=True)
+        text = "is that of the right experts, but with other weights: has each row that returns its token's?"
+        expect(not alike(found, factors * right), f"{what} {text}")
     equal(what, found, right, ": does each token go to the expert that it has chosen, and the answer back to it?")
 
 
@@ -283,9 +287,9 @@ LAB = Lab(
         Check("route", 2, (1,), check_route),
         Check("accept", 1, (1,), check_accept),
         Check("all to all", 2, ALL, check_all_to_all),
-        Check("bytes", 1, ALL, check_bytes, needs=("all to all",)),
-        Check("mixture", 2, ALL, check_mixture),
-        Check("capacity", 1, ALL, check_capacity),
-        Check("experts", 1, ALL, check_experts, needs=("mixture",)),
+        Check("bytes", 1, ALL, check_bytes, needs=("all to all",), builds_on=("route", "all to all")),
+        Check("mixture", 2, ALL, check_mixture, builds_on=("route", "all to all")),
+        Check("capacity", 1, ALL, check_capacity, builds_on=("accept", "mixture")),
+        Check("experts", 1, ALL, check_experts, needs=("mixture",), builds_on=("accept", "mixture", "capacity")),
     ),
 )

@@ -255,6 +255,12 @@ MUTANTS = [
         },
     ),
     Mutant(
+        name="weights_of_the_first_tokens",
+        says="Multiplies what returns by the weights in the order of the tokens, which is not that of what returns.",
+        fails={"mixture": "of the right experts, but with other weights", "capacity": "which tokens are accepted"},
+        changes={"weight[order, None] * back": "weight[: len(order), None] * back"},
+    ),
+    Mutant(
         name="swaps_the_experts",
         says="Numbers the experts of a rank from the last to the first.",
         fails={"mixture": "is right", "capacity": "is right", "experts": "it computes with those that it accepts"},
