@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from farandole_tools.lab import Check, Lab, expect
 from farandole_tools.lab.expectations import counted, expect_returned
+from farandole_tools.lab.learner import sharing_lists
 
 if TYPE_CHECKING:
     from farandole_tools.lab.communicator import LabCommunicator
@@ -85,6 +86,27 @@ def check_joining(student: Any, comm: Comm) -> None:
                 f"server 0 leaves {counted(size - 1, 'other')}, and key {key} moves from server {before[key]} to "
                 f"server {after[key]}: only the keys of server 0 need a new place",
             )
+    expect_closed_circle(student)
+
+
+def expect_closed_circle(student: Any) -> None:
+    """With one point each, every server comes next after one other, also the first after the last."""
+    servers = range(4)
+    held = servers_of(student, servers, KEYS // 2, virtual_nodes=1)
+    before: dict[int, int] = {}  # server → the one whose keys go to it
+    for server in servers:
+        others = [each for each in servers if each != server]
+        heirs = set(servers_of(student, others, KEYS // 2, virtual_nodes=1)[held == server].tolist())
+        if len(heirs) != 1:  # it has no keys, or virtual_nodes is not used
+            continue
+        (heir,) = heirs
+        first = before.setdefault(heir, server)
+        expect(
+            first == server,
+            f"{len(servers)} servers with one virtual node each: server {heir} gets the keys of server {first} when "
+            f"that leaves, and those of server {server} when that leaves. Each point comes next after one other: does "
+            "the circle close, with the first point after the last?",
+        )
 
 
 def check_balance(student: Any, comm: Comm) -> None:
@@ -112,10 +134,12 @@ def check_moving(student: Any, comm: Comm) -> None:
         right = [
             number for number, part in enumerate(ranges) if before.server_of(part.start) != after.server_of(part.start)
         ]
-        passed_in = list(servers)
-        given = student.moving(list(ranges), passed_in, new)
+        all_parts, all_servers = list(ranges), list(servers)
+        with sharing_lists(student, all_parts, all_servers):
+            given = student.moving(all_parts, all_servers, new)
         expect_returned(given, call)
-        expect(passed_in == servers, f"{call} changes the list of servers that it is given, to {passed_in}")
+        expect(all_servers == servers, f"{call} changes the list of servers that it is given, to {all_servers}")
+        expect(all_parts == ranges, f"{call} changes the list of ranges that it is given")
         given = list(given)
         expect(
             given == right,
@@ -133,6 +157,10 @@ def check_store(student: Any, comm: Comm) -> None:
     applied = store.push(2, 1, 0, gradient)
     after = np.array(store.pull(2))
     right = np.arange(5.0) - 2
+    expect(
+        not np.array_equal(after, np.arange(5.0)),
+        "the first push of all, with clock 0, changes nothing: is it taken for a duplicate?",
+    )
     expect(
         not np.allclose(after, np.arange(5.0) + 2),
         "a push moves the parameters up the gradient: they go down, against the gradient",
@@ -401,9 +429,9 @@ LAB = Lab(
         Check("balance", 1, (1,), check_balance),
         Check("moving", 1, (1,), check_moving),
         Check("store", 1, (1,), check_store),
-        Check("duplicates", 1, (1,), check_duplicates),
-        Check("acknowledged", 1, (2, 3, 4), check_acknowledged),
-        Check("two servers", 1, (3, 4), check_two_servers),
+        Check("duplicates", 1, (1,), check_duplicates, builds_on=("store",)),
+        Check("acknowledged", 1, (2, 3, 4), check_acknowledged, builds_on=("store", "duplicates")),
+        Check("two servers", 1, (3, 4), check_two_servers, builds_on=("store", "duplicates", "acknowledged")),
         Check("bytes", 1, (3,), check_bytes, needs=("acknowledged",)),
     ),
 )

@@ -97,7 +97,7 @@ MUTANTS = [
         name="clocks_begin_at_one",
         says="Treats clock 0 as a duplicate, because its stored clocks begin with 0.",
         fails={
-            "store": "parameters 0 to 4 became [0. 1. 2. 3. 4.]",
+            "store": "the first push of all, with clock 0, changes nothing",
             "duplicates": "the first push of all, is not applied",
             "acknowledged": "lacks the worker's own push",
             "two servers": "lacks the worker's own push",
@@ -121,6 +121,36 @@ MUTANTS = [
         says="Counts the ranges that it pushes, whatever the acknowledgements say.",
         fails={"acknowledged": "once more returned 3"},
         changes={"total += int(applied[0])": "total += 1"},
+    ),
+    Mutant(
+        name="does_not_close_the_circle",
+        says="Gives the keys after the last point to the last server, instead of the first one around the circle.",
+        fails={"joining": "does the circle close, with the first point after the last?"},
+        changes={
+            "import numpy as np": """
+            from bisect import bisect
+            from hashlib import blake2b
+
+            import numpy as np
+            """,
+            "def cut(number_of_keys: int, ranges: int) -> list[range]:": """
+class HashRing:
+    def __init__(self, servers, virtual_nodes=64):
+        nodes = range(virtual_nodes)
+        self.nodes = sorted((hashed(f"server {server} {i}"), server) for server in servers for i in nodes)
+
+    def server_of(self, key):
+        return self.nodes[min(bisect(self.nodes, (hashed(f"key {key}"), 0)), len(self.nodes) - 1)][1]
+
+
+def hashed(text):
+    return blake2b(text.encode(), digest_size=8).digest()
+
+
+def cut(number_of_keys: int, ranges: int) -> list[range]:
+""",
+            "after = before.with_server(new)": "after = HashRing([*servers, new])",
+        },
     ),
     Mutant(
         name="drops_the_remainder",
@@ -316,6 +346,20 @@ def cut(number_of_keys: int, ranges: int) -> list[range]:
         changes={
             "self.comm.send(gradient[part.start : part.stop], server)": """
             self.comm.send(gradient[: len(part)], server)
+            """,
+        },
+    ),
+    Mutant(
+        name="removes_the_ranges_that_move",
+        says="Removes the ranges that move from the list that it is given.",
+        fails={"moving": "changes the list of ranges that it is given"},
+        changes={
+            """
+    return [number for number, part in enumerate(ranges) if before.server_of(part.start) != after.server_of(part.start)]
+    """: """
+            moved = [i for i, part in enumerate(ranges) if before.server_of(part.start) != after.server_of(part.start)]
+            ranges[:] = [part for i, part in enumerate(ranges) if i not in moved]
+            return moved
             """,
         },
     ),

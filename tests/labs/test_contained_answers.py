@@ -42,6 +42,17 @@ def test_a_warning_in_the_sandbox_is_noted(tmp_path: Path) -> None:
     assert mutant.fails["join"] in result.results[0].message
 
 
+def test_what_a_submission_does_to_its_lists_is_seen(tmp_path: Path) -> None:
+    lab = on(labs.find("6"), 1, checks=["moving"])
+    for mutant in mutants.mutants(lab):
+        if mutant.name in ("adds_to_the_servers", "removes_the_ranges_that_move"):
+            folder = tmp_path / mutant.name
+            folder.mkdir()
+            path = self_contained.write(lab, folder, mutant.applied_to(mutants.original(lab)))
+            result = grade(lab, path, helpers=True, limit_s=LIMIT_S)
+            assert mutant.fails["moving"] in result.results[0].message
+
+
 def test_a_wrong_result_has_no_marks_for_its_cost(tmp_path: Path) -> None:
     lab = on(labs.find("2"), 2)
     text = self_contained.mutants.original(lab).replace("gradient /= size", "")

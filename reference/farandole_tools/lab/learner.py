@@ -10,7 +10,7 @@ import traceback
 import tracemalloc
 import warnings
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from itertools import islice
 from pathlib import Path
 from types import ModuleType
@@ -167,6 +167,17 @@ def noting_warnings(student: Any, found: list[str]) -> Iterator[None]:
     """Append to `found` the warnings that the submission causes within the body, in one call, wherever it runs."""
     here = isinstance(student, ModuleType)
     with kept_warnings(found) if here else student._peer.noting_warnings(found):
+        yield
+
+
+@contextmanager
+def sharing_lists(student: Any, *given: list[Any]) -> Iterator[None]:
+    """Change `given`, all lists with which the submission is called once in the body, as it does, wherever it runs.
+
+    Otherwise lists are sent by value, and a submission that appends to its argument would do so unnoticed.
+    """
+    here = isinstance(student, ModuleType)
+    with nullcontext() if here else student._peer.sharing_lists(given):
         yield
 
 

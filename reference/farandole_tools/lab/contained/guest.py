@@ -55,6 +55,7 @@ class Guest(Peer):
         self.notes = ""  # what the next call is to be watched for
         self.peak: list[int] = [0]
         self.warned: list[str] = []
+        self.lists: list[list[Any]] = []
         super().__init__(
             connection,
             offer=lambda thing: EVERYTHING,
@@ -81,7 +82,16 @@ class Guest(Peer):
             self.warned = []
         return self.warned
 
+    def do_lists(self, begins: bool) -> list[list[Any]]:
+        """Note the lists among the next call's arguments; or return them, as the call has left them."""
+        self.notes = "lists" if begins else ""
+        if begins:
+            self.lists = []
+        return self.lists
+
     def do_method(self, number: int, name: str, args: Any, kwargs: Any) -> Any:
+        if self.notes == "lists":
+            self.notes, self.lists = "", [each for each in args if isinstance(each, list)]
         if not self.notes:
             return super().do_method(number, name, args, kwargs)
         watched = learner.peak_memory(self.peak) if self.notes == "peak" else learner.kept_warnings(self.warned)
