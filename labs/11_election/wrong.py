@@ -250,7 +250,7 @@ MUTANTS = [
         says="Adopts a higher term, but remains the leader that it was in the older one.",
         fails={
             "one leader": "term 3 had two leaders",
-            "heal": "by receive(request vote from 0, term 2), member 2 takes 1 for the leader of term 2: it is not",
+            "heal": "member 2 takes 1 for the leader of term 2: it is not, and of a new term no leader is known yet",
             "duplicates": "term 3 had two leaders",
         },
         changes={

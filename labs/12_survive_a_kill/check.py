@@ -41,6 +41,7 @@ STEPS = 4
 LAST = STEPS - 1
 LATER = 12  # how many calls after a death another may die
 REAL_S = 60.0
+DEATHS = ("recover", "no death", "a death", "half a step", "last step")  # checks of what the later ones use
 
 
 def right_states() -> list[np.ndarray]:
@@ -420,18 +421,25 @@ LAB = Lab(
     checks=(
         Check("divide", 1, (1,), check_divide),
         Check("recover", 1, (1,), check_recover),
-        Check("no death", 1, (1,), check_no_death, needs=("divide",)),
-        Check("a death", 1, (1,), check_a_death),
-        Check("half a step", 1, (1,), check_half_a_step),
-        Check("last step", 1, (1,), check_last_step),
-        Check("random numbers", 1, (1,), check_random_numbers),
-        Check("second death", 1, (1,), check_second_death),
-        Check("one kill", 1, (1,), partial(check_kills, size=4, kills=((2, "all_reduce", 2),), dropout=False)),
+        Check("no death", 1, (1,), check_no_death, needs=("divide",), builds_on=("divide",)),
+        Check("a death", 1, (1,), check_a_death, builds_on=("divide", "recover", "no death")),
+        Check("half a step", 1, (1,), check_half_a_step, builds_on=("recover", "no death", "a death")),
+        Check("last step", 1, (1,), check_last_step, builds_on=("recover", "no death", "a death")),
+        Check("random numbers", 1, (1,), check_random_numbers, builds_on=DEATHS),
+        Check("second death", 1, (1,), check_second_death, builds_on=DEATHS),
+        Check(
+            "one kill",
+            1,
+            (1,),
+            partial(check_kills, size=4, kills=((2, "all_reduce", 2),), dropout=False),
+            builds_on=(*DEATHS, "random numbers"),
+        ),
         Check(
             "two kills",
             1,
             (1,),
             partial(check_kills, size=5, kills=((1, "all_reduce", 1), (3, "shrink", 0)), dropout=True),
+            builds_on=(*DEATHS, "random numbers", "second death", "one kill"),
         ),
     ),
 )

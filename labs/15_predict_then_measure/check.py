@@ -166,6 +166,8 @@ def judge_all_reduce(student: Any, method: str, ranks: int) -> None:
         hint = "every message takes α, however short it is"
     elif method == "ring" and near(own_betas, own_alphas):
         hint = "is that the whole vector in every message? It is a P-th of it"
+    elif method == "ring" and near(own_alphas, 2 * ranks):
+        hint = "a chunk is complete after P − 1 hops, and everywhere after P − 1 more"
     elif method == "tree" and ranks != power and own_alphas < alphas:
         hint = "lg P rounded up: a tree of 5 ranks is as high as one of 8"
     elif near(own_alphas, alphas / 2) and near(own_betas, betas / 2):
@@ -206,6 +208,9 @@ def hint_slowest(samples: Sequence[float], ranks: int, value: float) -> str:
         return "the ranks compute at the same time, not one after the other"
     if ranks <= len(samples) and near(value, without_replacement(samples, ranks)):
         return "two ranks may well take equally long: each draws from all the samples"
+    below = sum(each * (k / len(samples)) ** ranks for k, each in enumerate(sorted(samples), start=1))
+    if near(value, below):
+        return "(k/n)^P is the probability of the k-th smallest sample or less; that of less has to be subtracted"
     return "with which probability are all ranks at most at the k-th smallest sample? (k/n)^P"
 
 
@@ -274,14 +279,18 @@ def hint_step(way: str, every: int, ranks: int, nbytes: float, alpha: float, bet
         return "`every` is of the way local; the others communicate in every step"
     compute, ring = expected_slowest(SPELL_S, ranks), ring_s(ranks, nbytes, alpha, beta)
     message = alpha + nbytes * beta
-    mean = float(np.mean(SPELL_S))
-    mistakes = [(mean + ring, "the mean of the ranks computes, and the slowest is waited for")]
+    mean = float(np.mean(SPELL_S)) if ranks > 1 else math.nan  # one rank's own is no mistake
+    mistakes = [
+        (mean + ring, "the mean of the ranks computes, and the slowest is waited for"),
+        (max(SPELL_S) + ring, "that is with the largest of all samples; not every step has one so slow"),
+    ]
     if way == "local":
         together = expected_slowest(in_rounds(SPELL_S, every), ranks)
         mistakes += [
             (together + ring, f"that is a round of {every} steps; the time of one is asked for"),
             (compute + ring / every, "that is as if the slowest were waited for at every step; it is once a round"),
             (compute + ring, "H steps share one all-reduce"),
+            (together / every + ring, "H steps share one all-reduce, whose time is divided by H, too"),
         ]
     elif way == "overlapped":
         mistakes += [
@@ -293,6 +302,7 @@ def hint_step(way: str, every: int, ranks: int, nbytes: float, alpha: float, bet
             (compute + 2 * message, "that is one worker's push and pull; all of them go over the server's one link"),
             (compute + ranks * message, "what is pushed has also to be pulled"),
             (compute + (ranks + 1) * message, "the server answers each worker with a separate message"),
+            (compute + 2 * (ranks - 1) * message, "`ranks` workers push and pull; the server is one more"),
             (mean + 2 * ranks * message, "the mean of the workers computes, and the server waits for the slowest"),
         ]
     for mistaken, hint in mistakes:
@@ -336,6 +346,7 @@ def judge_measured(own_alpha: float, own_beta: float, alpha: float, beta: float)
     alphas, betas = own_alpha / alpha, own_beta / beta
     expect(not (1.6 < alphas < 2.6 and 1.6 < betas < 2.6), f"{answer}, about half: a round trip is two messages")
     expect(not near(own_beta * beta, 1, OF_BETA), f"{answer}: β is seconds per byte, not bytes per second")
+    expect(not near(betas, 8, OF_BETA), f"{answer}: is a message's length in bytes, 8 for each float64?")
     expect(alphas > 0.1, f"{answer}: α cannot be told from one length alone, nor from long messages alone")
     expect(alphas <= 1 + OF_ALPHA and betas < 3, f"{answer}: is the first message left out, which takes longer?")
     expect(False, f"{answer}: α is {off(own_alpha, alpha)}, β {off(own_beta, beta)}")
@@ -434,8 +445,8 @@ LAB = Lab(
         Check("fit", 2, (1,), check_fit),
         Check("all reduce", 2, (1,), check_all_reduce),
         Check("slowest", 1, (1,), check_slowest),
-        Check("step", 2, (1,), check_step),
-        Check("measure", 1, (2, 4), check_measure),
-        Check("real steps", 2, (2, 4), check_real_steps),
+        Check("step", 2, (1,), check_step, builds_on=("all reduce", "slowest")),
+        Check("measure", 1, (2, 4), check_measure, builds_on=("fit",)),
+        Check("real steps", 2, (2, 4), check_real_steps, builds_on=("step", "measure")),
     ),
 )

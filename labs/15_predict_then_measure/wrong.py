@@ -110,6 +110,24 @@ MUTANTS = [
         },
     ),
     Mutant(
+        name="counts_the_server_as_a_worker",
+        says="Takes the server for one of the ranks that compute.",
+        fails={"step": "`ranks` workers push and pull; the server is one more"},
+        changes={
+            "return slowest(samples, ranks) + 2 * ranks * (alpha + nbytes * beta)": """
+            return slowest(samples, ranks) + 2 * (ranks - 1) * (alpha + nbytes * beta)
+            """,
+        },
+    ),
+    Mutant(
+        name="distribution_for_probability",
+        says="Weights each sample by the probability that the slowest is at most so slow.",
+        fails={"slowest": "that of less has to be subtracted", "step": "too long", "real steps": "too long"},
+        changes={
+            "((k + 1) / len(samples)) ** ranks - (k / len(samples)) ** ranks": "((k + 1) / len(samples)) ** ranks"
+        },
+    ),
+    Mutant(
         name="every_for_all_ways",
         says="Groups steps into rounds for every method, although only one method waits once a round.",
         fails={"step": "`every` is of the way local"},

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from farandole_tools.lab.communicator import LabCommunicator
 
 ALL = (1, 2, 3, 4, 7)
+STEP = ("share", "batches", "mean gradient", "branch", "clip", "accumulate")  # checks of what a training uses
 FEW = (1, 2, 3, 4)  # where 7 would show nothing more
 
 
@@ -31,13 +32,13 @@ LAB = Lab(
         Check("share", 1, FEW[1:], run("share")),
         Check("batches", 1, (1,), run("batches")),
         Check("mean gradient", 1, ALL, run("mean gradient")),
-        Check("branch", 1, ALL[1:], run("branch")),
+        Check("branch", 1, ALL[1:], run("branch"), builds_on=("mean gradient",)),
         Check("one message", 1, FEW[1:], run("one message"), needs=("mean gradient",)),
-        Check("clip", 1, FEW, run("clip")),
-        Check("accumulate", 1, FEW, run("accumulate")),
-        Check("train", 1, ALL, run("train")),
-        Check("kill", 1, (1,), run("kill")),
-        Check("unfinished save", 1, (1,), run("unfinished save")),
+        Check("clip", 1, FEW, run("clip"), builds_on=("mean gradient",)),
+        Check("accumulate", 1, FEW, run("accumulate"), builds_on=("mean gradient",)),
+        Check("train", 1, ALL, run("train"), builds_on=STEP),
+        Check("kill", 1, (1,), run("kill"), builds_on=(*STEP, "train")),
+        Check("unfinished save", 1, (1,), run("unfinished save"), builds_on=(*STEP, "train")),
     ),
     with_torch=True,
 )

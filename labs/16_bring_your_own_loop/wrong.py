@@ -328,7 +328,7 @@ MUTANTS = [
     Mutant(
         name="overwrites_the_only_state",
         says="Writes the new state over the old one: a process that is killed meanwhile leaves neither.",
-        fails={"unfinished save": "interrupted after 4 steps, while it saves; then started again"},
+        fails={"unfinished save": "while it saves, half of the file is there; then started again"},
         changes={
             'torch.save(state, folder / "new")': "torch.save(state, file)",
             '(folder / "new").replace(file)': "",

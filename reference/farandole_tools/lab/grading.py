@@ -109,7 +109,8 @@ def only_where_right(lab: Lab, results: Sequence[Result]) -> tuple[Result, ...]:
         names = check.needs if result.passed else check.builds_on
         missing = list(dict.fromkeys(cause for name in names for cause in causes.get(name, ())))
         if missing and not result.message.startswith(NOT_IMPLEMENTED):
-            text = f"not judged yet: first pass {' and '.join(map(repr, missing))}"
+            *others, last = map(repr, missing)
+            text = f"not judged yet: first pass {', '.join(others)}{' and ' * bool(others)}{last}"
             result = replace(result, passed=False, points=0, message=text)
             causes[check.name] = missing
         elif not result.passed:

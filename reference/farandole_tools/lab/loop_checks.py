@@ -590,7 +590,7 @@ def rehearse(student: Any, comm: LabCommunicator, folder: Path, moment: Moment, 
             verdict = watch.verdict()
             expect(not verdict, verdict)
             expect(False, f"torch.save(state, file) is not called after {STOPPED_AFTER} steps, a multiple of {EVERY}")
-    with comm.case(f"{when}; then started again"):
+    with comm.case(f"{when}{', half of the file is there' * (moment == 'save')}; then started again"):
         job = Job(100)
         watch = Watch(job, 0, saved)
         student.train(job, calls, folder, EVERY)
