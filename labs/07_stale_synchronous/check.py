@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Iterator
 from itertools import product
 from random import Random
@@ -39,6 +40,8 @@ class Play:
     Attributes:
         clocks: worker → iterations completed, of those that have not left.
         applied: gradient → the calls that answered with it.
+        answers: every call that could apply something, and what it answered.
+        late: the first gradient that was due and was not applied, with the number of the call in `answers`.
         last: the last call that could apply something.
     """
 
@@ -49,7 +52,10 @@ class Play:
         self.left: list[int] = []
         self.pushed: list[Gradient] = []
         self.applied: dict[Gradient, list[str]] = {}
+        self.answers: list[tuple[str, list[Gradient]]] = []
+        self.late: tuple[Gradient, int] | None = None
         self.last = "nothing"
+        self._student = student
         self._policy = student.StaleSynchronous(list(self.clocks), staleness)
 
     @property
@@ -62,6 +68,10 @@ class Play:
 
     def lead(self, worker: int) -> int:
         return self.clocks[worker] - self.clocks[self.slowest]
+
+    def from_the_beginning(self) -> Play:
+        """Return another play of the same workers, with a new object."""
+        return Play(self._student, [*self.clocks, *self.left], self.staleness)
 
     def may_start(self, worker: int) -> bool:
         answer = self._policy.may_start(worker)
@@ -115,7 +125,26 @@ class Play:
 
     def expect_nothing_lost(self) -> None:
         lost = [gradient for gradient in self.pushed if gradient not in self.applied]
-        expect(not lost, f"all workers have left, and {told(lost)} has never been applied")
+        expect(not lost, f"all workers have left, and {told(lost)} has never been applied{self.why(lost)}")
+
+    def due(self) -> list[Gradient]:
+        """Return what is still held and should not be: every worker that is there has begun iteration c − s."""
+        begun = min((clock + (worker in self.computing) for worker, clock in self.clocks.items()), default=math.inf)
+        return [each for each in self.pushed if each[1] - self.staleness < begun and each not in self.applied]
+
+    def why(self, missing: list[Gradient]) -> str:
+        """Say of the first gradient that was late when it was due, and what may have become of it."""
+        if self.late is None or not missing:
+            return ""
+        gradient, number = self.late
+        call, answer = self.answers[number]
+        which = "It" if gradient == missing[0] else f"The first that was late, {told([gradient])},"
+        if answer:
+            text = f". {which} was due together with {told(answer)}, which was applied: is it skipped?"
+        else:
+            text = f". {which} was due at {call}, which returned nothing."
+        left = f" Worker {gradient[0]} pushed it and then left: what it has pushed still counts."
+        return text + left * (gradient[0] in self.left)
 
     def _note(self, answer: Any, call: str) -> list[Gradient]:
         self.last = call
@@ -127,7 +156,28 @@ class Play:
         for gradient in gradients:
             expect(gradient in self.pushed, f"{call} applies {told([gradient])}, which has not been pushed")
             self.applied.setdefault(gradient, []).append(call)
+        self.answers.append((call, gradients))
+        if self.late is None and (due := self.due()):
+            self.late = due[0], len(self.answers) - 1
         return gradients
+
+
+def check_asking(play: Play, seed: int) -> None:
+    """The answers are the same if every worker is asked once before it starts, and if it is asked twice."""
+    once, twice = play, play.from_the_beginning()
+    for times, each in ((1, once), (2, twice)):
+        for move, worker in each.moves(seed):
+            answers = [each.may_start(worker) for _ in range(times if move == "start" else 0)]
+            expect(
+                len(set(answers)) < 2,
+                f"asked twice in a row, may_start({worker}) returns {answers}: being asked must change nothing",
+            )
+    for (call, one), (_, other) in zip(once.answers, twice.answers, strict=True):
+        expect(
+            one == other,
+            f"{call} returns {other} if may_start has been asked twice before each start, and {one} if once: being "
+            "asked must change nothing",
+        )
 
 
 def check_bound(play: Play, seed: int) -> None:
@@ -178,7 +228,7 @@ def check_reads(play: Play, seed: int) -> None:
         expect(
             not missing,
             f"worker {worker} begins iteration {clock} without {told(missing)}: "
-            f"everything of iterations up to {clock - s - 1} must have been applied by then",
+            f"everything of iterations up to {clock - s - 1} must have been applied by then{play.why(missing)}",
         )
         for gradient in play.applied:
             needed = gradient[1] - s
@@ -204,12 +254,10 @@ def expect_nothing_due(play: Play) -> None:
     """Nothing is held if every remaining worker has begun iteration c − s."""
     if not play.clocks:
         return
-    begun = min(clock + (worker in play.computing) for worker, clock in play.clocks.items())
-    due = [each for each in play.pushed if each[1] - play.staleness < begun and each not in play.applied]
-    if due:
+    if due := play.due():
         since = due[0][1] - play.staleness
         why = f"every worker that is there has begun iteration {since}" if since >= 0 else "it is of the first s"
-        expect(False, f"{play.last} does not apply {told(due)}: {why}, so it must be held no longer")
+        expect(False, f"{play.last} does not apply {told(due)}: {why}, so it must be held no longer{play.why(due)}")
 
 
 def check_staleness_zero(play: Play, seed: int) -> None:
@@ -228,7 +276,7 @@ def check_staleness_zero(play: Play, seed: int) -> None:
             right = {(other, before) for other in play.clocks for before in range(clock)}
             missing, more = sorted(right - play.applied.keys()), sorted(play.applied.keys() - right)
             begins = f"worker {worker} begins iteration {clock}"
-            expect(not missing, f"{begins} without {told(missing)}")
+            expect(not missing, f"{begins} without {told(missing)}{play.why(missing)}")
             expect(not more, f"{begins} and has read {told(more)}, which mini-batch SGD has not applied yet")
 
 
@@ -384,16 +432,25 @@ def serve(play: Play, comm: LabCommunicator, iterations: dict[int, int]) -> tupl
     return weights, list(received.values())
 
 
+ONE_BY_ONE = ("bound", "liveness", "every gradient once", "reads")
 LAB = Lab(
     title="Stale synchronous",
     file="stale_synchronous.py",
     checks=(
-        Check("bound", 2, (1,), in_all_cases(check_bound)),
-        Check("liveness", 2, (1,), in_all_cases(check_liveness)),
+        Check("bound", 2, (1,), in_all_cases(check_asking, check_bound)),
+        Check("liveness", 2, (1,), in_all_cases(check_liveness), builds_on=("bound",)),
         Check("every gradient once", 2, (1,), in_all_cases(check_every_gradient_once)),
-        Check("reads", 1, (1,), in_all_cases(check_reads, check_promptness)),
-        Check("staleness zero", 1, (1,), in_all_cases(check_staleness_zero, staleness=(0,))),
-        Check("leaving", 1, (1,), in_all_cases(check_leaving, check_promptness_after_leaving, staleness=(1, 2, 3))),
-        Check("real ranks", 1, (2, 4), check_real_ranks),
+        Check(
+            "reads", 1, (1,), in_all_cases(check_reads, check_promptness), builds_on=("bound", "every gradient once")
+        ),
+        Check("staleness zero", 1, (1,), in_all_cases(check_staleness_zero, staleness=(0,)), builds_on=ONE_BY_ONE),
+        Check(
+            "leaving",
+            1,
+            (1,),
+            in_all_cases(check_leaving, check_promptness_after_leaving, staleness=(1, 2, 3)),
+            builds_on=ONE_BY_ONE,
+        ),
+        Check("real ranks", 1, (2, 4), check_real_ranks, builds_on=(*ONE_BY_ONE, "staleness zero", "leaving")),
     ),
 )

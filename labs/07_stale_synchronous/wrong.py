@@ -91,6 +91,50 @@ MUTANTS = [
         },
     ),
     Mutant(
+        name="counts_a_start_when_asked",
+        says="Counts an iteration as begun when it allows it: asked twice, it counts two.",
+        fails={
+            "bound": "if may_start has been asked twice before each start",
+            "reads": "must have been applied by then",
+            "staleness zero": "which mini-batch SGD has not applied yet",
+            "leaving": "must be held no longer",
+            "real ranks": "too early or too late",
+        },
+        changes={
+            "return self.clocks[worker] - min(self.clocks.values()) <= self.staleness": """
+            allowed = self.clocks[worker] - min(self.clocks.values()) <= self.staleness
+            self.begun[worker] += allowed
+            return allowed
+            """,
+            """
+            self.begun[worker] += 1
+            return self.release()
+            """: "return self.release()",
+        },
+    ),
+    Mutant(
+        name="counts_an_iteration_when_asked",
+        says="Counts an iteration as completed when it allows it: asked again, the worker is one further.",
+        fails={
+            "bound": "asked twice in a row, may_start(0) returns [True, False]",
+            "liveness": "although no worker is slower",
+            "staleness zero": "may start iteration 1 before worker",
+            "leaving": "still has to wait",
+            "real ranks": "too early or too late",
+        },
+        changes={
+            "return self.clocks[worker] - min(self.clocks.values()) <= self.staleness": """
+            allowed = self.clocks[worker] - min(self.clocks.values()) <= self.staleness
+            self.clocks[worker] += allowed
+            return allowed
+            """,
+            """
+            self.clocks[worker] += 1
+            self.held.append((worker, clock))
+            """: "self.held.append((worker, clock))",
+        },
+    ),
+    Mutant(
         name="counts_what_has_only_begun",
         says="Counts an iteration as completed when the slowest worker has begun it.",
         fails={
@@ -117,7 +161,7 @@ MUTANTS = [
     Mutant(
         name="discards_what_a_leaver_has_pushed",
         says="Discards the held gradients of a worker that leaves.",
-        fails={"leaving": "has never been applied", "real ranks": "is one lost"},
+        fails={"leaving": "pushed it and then left: what it has pushed still counts", "real ranks": "is one lost"},
         changes={
             "del self.clocks[worker], self.begun[worker]": """
             del self.clocks[worker], self.begun[worker]
@@ -210,7 +254,7 @@ MUTANTS = [
     Mutant(
         name="releases_nothing_at_a_leave",
         says="Forgets that held gradients can become due when a worker leaves.",
-        fails={"leaving": "has never been applied"},
+        fails={"leaving": "has never been applied. It was due at leave(5), which returned nothing"},
         changes={
             """
             del self.clocks[worker], self.begun[worker]
@@ -232,6 +276,29 @@ MUTANTS = [
         changes={
             "now = [(worker, clock) for worker, clock in self.held if clock - self.staleness < begun]": """
             now = [(worker, clock) for worker, clock in self.held if clock - self.staleness <= begun]
+            """,
+        },
+    ),
+    Mutant(
+        name="removes_while_it_iterates",
+        says="Removes gradients from the list over which it iterates: after each one that is due it skips another.",
+        fails={
+            "reads": "which was applied: is it skipped?",
+            "staleness zero": "which was applied: is it skipped?",
+            "leaving": "must be held no longer",
+        },
+        changes={
+            """
+            now = [(worker, clock) for worker, clock in self.held if clock - self.staleness < begun]
+            self.held = [gradient for gradient in self.held if gradient not in now]
+            return now
+            """: """
+            now = []
+            for gradient in self.held:
+                if gradient[1] - self.staleness < begun:
+                    now.append(gradient)
+                    self.held.remove(gradient)
+            return now
             """,
         },
     ),
