@@ -388,6 +388,7 @@ def check_push_sum(student: Any, comm: Comm) -> None:
 LAB = Lab(
     title="Gossip and mixing",
     file="gossip_mixing.py",
+    patience=5.0,
     checks=(
         Check("weights", 2, (1,), check_weights),
         Check("gap", 1, (1,), check_gap),
