@@ -21,7 +21,7 @@
 # mean, or one step too few on one rank, for which the others wait for ever. You write the four small functions on which
 # it depends.
 #
-# The task, what is judged and some hints are in `README.md`. Here you try the ideas out. The code itself
+# The task and what is judged are in `README.md`. Here you try the ideas out. The code itself
 # goes into `sharding.py`, beside this notebook.
 
 # %%

@@ -20,7 +20,7 @@
 # made large-scale training practical: every rank communicates only with its two neighbours, and sends less than twice
 # the gradient, for any number of ranks.
 #
-# The task, what is judged and some hints are in `README.md`. Here you try the idea out, first in one
+# The task and what is judged are in `README.md`. Here you try the idea out, first in one
 # process, then on real ranks. The code itself goes into `ring_all_reduce.py`, beside this notebook.
 
 # %%

@@ -19,7 +19,7 @@
 # A ring sends few bytes in many rounds, recursive doubling many bytes in few rounds. You write the all-reduce that
 # has the bytes of the one and nearly the rounds of the other: Rabenseifner's halving-doubling.
 #
-# The task, what is judged and some hints are in `README.md`. Here you predict what it should cost, measure it, and try
+# The task and what is judged are in `README.md`. Here you predict what it should cost, measure it, and try
 # it out, first in one process, then on real ranks. The code itself goes into `halving_doubling.py`, beside this
 # notebook.
 

@@ -19,7 +19,7 @@
 # While backward still computes the first layers' gradients, the last layers' gradients are already being sent. You
 # write what decides which gradients are sent when, such that the result is bitwise that of synchronous SGD.
 #
-# The task, what is judged and some hints are in `README.md`. Here you see in which order gradients are computed,
+# The task and what is judged are in `README.md`. Here you see in which order gradients are computed,
 # predict what that gains, and try it out. The code itself goes into `overlapped_sgd.py`, beside this notebook.
 
 # %%

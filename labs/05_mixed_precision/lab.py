@@ -19,7 +19,7 @@
 # Forward and backward compute in 16 bits, and the parameters are kept in 32. You write the step between the two, and
 # the loss scale, which keeps small gradients from becoming 0.
 #
-# The task, what is judged and some hints are in `README.md`. Here you see what gets lost in 16 bits and how to keep
+# The task and what is judged are in `README.md`. Here you see what gets lost in 16 bits and how to keep
 # it, and try it out. The code itself goes into `mixed_precision.py`, beside this notebook.
 
 # %%

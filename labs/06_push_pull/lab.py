@@ -19,7 +19,7 @@
 # A few ranks hold the parameters; the others push gradients to them and pull parameters from them. You write both
 # sides: which server holds which parameters, what a push does, and the messages in between.
 #
-# The task, what is judged and some hints are in `README.md`. Here you try the ideas out. The code itself
+# The task and what is judged are in `README.md`. Here you try the ideas out. The code itself
 # goes into `push_pull.py`, beside this notebook.
 
 # %%

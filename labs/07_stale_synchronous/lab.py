@@ -20,7 +20,7 @@
 # a parameter server lets the fast ones run ahead, up to a bound, and the book-keeping that makes sure that no gradient
 # is lost or counts twice meanwhile.
 #
-# The task, what is judged and some hints are in `README.md`. Here you try the idea out, first on paper, then on
+# The task and what is judged are in `README.md`. Here you try the idea out, first on paper, then on
 # real ranks. The code itself goes into `stale_synchronous.py`, beside this notebook.
 
 # %%

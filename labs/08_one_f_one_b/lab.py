@@ -20,7 +20,7 @@
 # them one after the other. You write the order in which a stage computes their forward and backward passes. Two orders
 # can be equally fast, and one of them may need many times the memory.
 #
-# The task, what is judged and some hints are in `README.md`. Here you see the schedule that an order leads to, before
+# The task and what is judged are in `README.md`. Here you see the schedule that an order leads to, before
 # and after you have written it. The code itself goes into `one_f_one_b.py`, beside this notebook.
 
 # %%

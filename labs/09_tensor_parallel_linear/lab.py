@@ -20,7 +20,7 @@
 # matrix, and all work on the same batch at the same time. You write the two ways to cut a linear layer, and find out
 # why they come in pairs.
 #
-# The task, what is judged and some hints are in `README.md`. Here you try the idea out, first in one process, then on
+# The task and what is judged are in `README.md`. Here you try the idea out, first in one process, then on
 # real ranks. The code itself goes into `parallel_linear.py`, beside this notebook.
 
 # %%

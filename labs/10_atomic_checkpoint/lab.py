@@ -20,7 +20,7 @@
 # is being written. You write `save` and `load` such that there is an intact checkpoint at every moment, and that a
 # damaged one is never loaded.
 #
-# The task, what is judged and some hints are in `README.md`. Here you see what a disk may hold after a stop. The code
+# The task and what is judged are in `README.md`. Here you see what a disk may hold after a stop. The code
 # itself goes into `atomic_checkpoint.py`, beside this notebook.
 
 # %%

@@ -19,7 +19,7 @@
 # The leader has died, and the other members elect one of themselves. You write what each of them does, so that they
 # agree, and that there are never two leaders in the same term, even when the network is cut in two.
 #
-# The task, what is judged and some hints are in `README.md`. Here you see what goes wrong without a majority, and the
+# The task and what is judged are in `README.md`. Here you see what goes wrong without a majority, and the
 # interface between members and network. The code itself goes into `election.py`, beside this notebook.
 
 # %%

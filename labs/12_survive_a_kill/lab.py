@@ -19,7 +19,7 @@
 # A worker is killed in the middle of a training, and the others continue: no step is lost, none is done twice, and no
 # sample is left out. You write the recovery, such that it survives a death at any moment, also one during the recovery.
 #
-# The task, what is judged and some hints are in `README.md`. Here you see which errors the others get when one dies.
+# The task and what is judged are in `README.md`. Here you see which errors the others get when one dies.
 # The code itself goes into `survive_a_kill.py`, beside this notebook.
 
 # %%

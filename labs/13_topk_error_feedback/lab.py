@@ -19,7 +19,7 @@
 # Only the largest entries of a gradient are sent, and none of the others is lost. You write the selection, the memory,
 # and the sum.
 #
-# The task, what is judged and some hints are in `README.md`. Here you predict the result, measure it, and try it out,
+# The task and what is judged are in `README.md`. Here you predict the result, measure it, and try it out,
 # first in one process, then on real ranks. The code itself goes into `topk_error_feedback.py`, beside this notebook.
 
 # %%

@@ -19,7 +19,7 @@
 # Ranks that communicate only with their neighbours reach the mean of all ranks, if they mix with the right weights. You
 # write the weights, the measure of how fast they converge, and the messages.
 #
-# The task, what is judged and some hints are in `README.md`. Here you predict the result, measure it, and try it out,
+# The task and what is judged are in `README.md`. Here you predict the result, measure it, and try it out,
 # first in one process, then on real ranks. The code itself goes into `gossip_mixing.py`, beside this notebook.
 
 # %%

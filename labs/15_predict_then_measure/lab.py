@@ -19,7 +19,7 @@
 # How long will a step take, on how many ranks, with which method? You predict it from two numbers of the network and a
 # sample of one rank's computing times, and your prediction is compared with the measurement.
 #
-# The task, what is judged and some hints are in `README.md`. Here you try the ideas out. The code itself goes into
+# The task and what is judged are in `README.md`. Here you try the ideas out. The code itself goes into
 # `predict.py`, beside this notebook.
 
 # %%

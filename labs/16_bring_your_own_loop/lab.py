@@ -19,7 +19,7 @@
 # A training script runs in one process. You make it run on several, such that after every step all of them hold the
 # parameters of the single process, and that it continues when a process is killed.
 #
-# The task, what is judged and some hints are in `README.md`. Here you look at the script, and predict what goes wrong
+# The task and what is judged are in `README.md`. Here you look at the script, and predict what goes wrong
 # on several ranks. The code itself goes into `distributed_loop.py`, beside this notebook.
 
 # %%

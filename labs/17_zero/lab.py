@@ -19,7 +19,7 @@
 # Every rank keeps a part of the parameters and of what the optimizer remembers, and the training is that of one rank.
 # You write both halves of an all-reduce, an optimizer in parts, and a step that gathers one layer at a time.
 #
-# The task, what is judged and some hints are in `README.md`. Here you try the idea out, first in one process, then on
+# The task and what is judged are in `README.md`. Here you try the idea out, first in one process, then on
 # real ranks. The code itself goes into `zero.py`, beside this notebook.
 
 # %%

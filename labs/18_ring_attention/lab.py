@@ -19,7 +19,7 @@
 # A long text is divided over the ranks. Each keeps its queries, and the keys and values go around in a ring. You write
 # attention from blocks, and the ring.
 #
-# The task, what is judged and some hints are in `README.md`. Here you try the idea out, first in one process, then on
+# The task and what is judged are in `README.md`. Here you try the idea out, first in one process, then on
 # real ranks. The code itself goes into `ring_attention.py`, beside this notebook.
 
 # %%

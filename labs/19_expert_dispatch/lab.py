@@ -19,7 +19,7 @@
 # A mixture of experts: many networks, of which each token is computed by one. The experts are divided over the ranks,
 # and the tokens travel. You write the router, the capacity, the all-to-all, and the whole layer.
 #
-# The task, what is judged and some hints are in `README.md`. Here you try the idea out, first in one process, then on
+# The task and what is judged are in `README.md`. Here you try the idea out, first in one process, then on
 # real ranks. The code itself goes into `expert_dispatch.py`, beside this notebook.
 
 # %%

@@ -18,7 +18,18 @@ import pytest
 import yaml
 
 from farandole.errors import LaunchError, UsageError
-from farandole_tools.lab import bundle, course, entries, gradebook, grading, hints, labs, mutants, suspicions
+from farandole_tools.lab import (
+    bundle,
+    course,
+    entries,
+    gradebook,
+    grading,
+    hints,
+    labs,
+    mutants,
+    submissions,
+    suspicions,
+)
 from farandole_tools.lab.gradebook import Results, Row
 from farandole_tools.lab.grading import Grade, Result
 from farandole_tools.lab.labs import Lab
@@ -360,4 +371,8 @@ def test_hints_come_one_by_one_and_are_noted(tmp_path: Path, capsys: pytest.Capt
 
 @pytest.mark.parametrize("folder", labs.folders(), ids=lambda folder: folder.name)
 def test_each_lab_has_hints(folder: Path) -> None:
-    assert len(hints.hints(labs.load(folder))) >= 3
+    lab = labs.load(folder)
+    assert len(hints.hints(lab)) >= 3
+    task = (folder / submissions.TASK).read_text()
+    assert f"farandole lab hint {lab.number} --next" in task
+    assert not [each for each in hints.hints(lab) if each.answer in task], "a hint is shown when it is asked for"

@@ -27,7 +27,7 @@ def prose(file: Path) -> str:
 
 
 def test_every_formula_can_be_drawn() -> None:
-    files = [*ROOT.glob("docs/*.md"), *ROOT.glob("notebooks/*.ipynb"), *ROOT.glob("labs/*/README.md")]
+    files = [*ROOT.glob("docs/*.md"), *ROOT.glob("notebooks/*.ipynb"), *ROOT.glob("labs/*/*.md")]
     found = [block or inline for file in files for block, inline in FORMULA.findall(prose(file))]
     assert len(found) > 140
     for formula in found:

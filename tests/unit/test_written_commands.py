@@ -20,7 +20,7 @@ PAGES = [
     *sorted((ROOT / "docs").glob("*.md")),
     *sorted((ROOT / "notebooks").glob("*.md")),
     *sorted((ROOT / "notebooks").glob("*.py")),
-    *sorted((ROOT / "labs").glob("*/README.md")),
+    *sorted((ROOT / "labs").glob("*/*.md")),
 ]
 FENCED = re.compile(r"^```[^\n]*\n(.*?)^```", re.M | re.S)
 PLACEHOLDER = re.compile(r"^(…|[A-Z][A-Z_]*)$")  # SCENARIO, NAME, R

@@ -12,9 +12,9 @@ from typing import Any
 
 from farandole_tools.lab.grading import Grade
 from farandole_tools.lab.labs import Lab
-from farandole_tools.lab.submissions import TASK
 
 LOG = "progress.jsonl"
+HINTS = "HINTS.md"
 HINT = re.compile(r"<details><summary>(.+?)</summary>\s*(.+?)\s*</details>", re.DOTALL)
 
 
@@ -40,8 +40,8 @@ class Progress:
 
 
 def hints(lab: Lab) -> list[Hint]:
-    """Return the hints in a lab's task, in order."""
-    text = (lab.folder / TASK).read_text(encoding="utf-8")
+    """Return a lab's hints, in order. They are in a file that no learner's folder gets: each one is asked for."""
+    text = (lab.folder / HINTS).read_text(encoding="utf-8")
     return [Hint(*each) for each in HINT.findall(text)]
 
 
