@@ -29,6 +29,7 @@ class LedgerSimulation:
         self._queue = EventQueue[tuple[str, int]]()  # what happens, to which worker
         self._reads, self._pushes = 0, int(setting.duplex)  # which of the links they pass
         self._free = [0.0, 0.0]  # when a server's links will be
+        self._read_s = self._push_s = 0.0  # of all messages so far
         self._iterations = [0] * setting.workers
         self._computing = [(0.0, 0.0)] * setting.workers  # per worker: the last computation's end and duration
         self._clock = [0] * setting.workers  # of the gradient that is being computed
@@ -56,12 +57,13 @@ class LedgerSimulation:
             self._carry_out(events)
         for until, compute_s in self._computing:  # computing after the last update does not count
             self.outcome.compute_s -= min(max(until - self.outcome.wall_s, 0.0), compute_s)
+        self.outcome.comm_s = self._read_s + self._push_s
         self.outcome.final_loss = self._quadratic.loss
         return self.outcome
 
     def _send(self, worker: int) -> None:
         arrives = self._passed(self._pushes)
-        self.outcome.comm_s += arrives - self.now
+        self._push_s += arrives - self.now
         self._queue.add(arrives, ("arrived", worker))
 
     def _passed(self, link: int) -> float:
@@ -93,7 +95,7 @@ class LedgerSimulation:
         self._iterations[worker] += 1
         read = self._passed(self._reads)
         outcome.lead[grant.lead] += 1
-        outcome.comm_s += read - self.now
+        self._read_s += read - self.now
         outcome.wait_s += grant.waited_s + pause_s
         outcome.compute_s += compute_s
         outcome.computed += 1

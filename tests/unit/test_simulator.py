@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import sys
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 from types import FrameType
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,7 +15,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from farandole.collectives.costs import Link
-from farandole.cost import late_gradients, worker_events
+from farandole.cost import event_windows, late_gradients
+from farandole.cost.event_windows import EventWindows
 from farandole.cost.setting import Draws, Outcome, Setting
 from farandole.cost.simulator import Simulation
 from farandole.cost.stragglers import Constant, Slow, harmonic, parse
@@ -151,28 +154,49 @@ def test_ten_thousand_workers(name: str) -> None:
     assert max(outcome.lead) <= {"bsp": 0, "ssp": 3, "half": 3, "dssp": 4}.get(name, workers)
 
 
-def test_the_earliest_computations_are_found_an_eighth_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    """In synchronous training all computations of a step end before the last gradient has arrived."""
-    searches = 0
+@pytest.mark.parametrize("make", [BSP, Asynchronous])
+def test_computations_are_sorted_an_eighth_at_a_time_and_arrive_in_windows(
+    make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A window is as long as no computation that begins in it can end in it."""
+    calls: Counter[str] = Counter()
 
-    def counted(events: worker_events.WorkerEvents) -> None:
-        nonlocal searches
-        searches += 1
-        find(events)
+    def counted(name: str) -> Callable[[EventWindows], Any]:
+        call = getattr(EventWindows, name)
 
-    find = worker_events.WorkerEvents._find_earliest
-    monkeypatch.setattr(worker_events.WorkerEvents, "_find_earliest", counted)
-    workers, steps = 4 * worker_events.FEW, 5
-    link = Link(1e-4, 1e-9)
-    for straggler in (Constant(), parse("lognormal:0.5")):
-        setting = Setting(workers, steps, 0.1, straggler, 1e5, link, servers=workers)
-        Simulation(BSP(range(workers)), setting).run()
-    assert 0 < searches <= 2 * steps * (worker_events.PART + 1)
+        def count(events: EventWindows) -> Any:
+            calls[name] += 1
+            return call(events)
+
+        return count
+
+    for name in ("_find_earliest", "_sure"):
+        monkeypatch.setattr(EventWindows, name, counted(name))
+    workers, steps = 4 * event_windows.FEW, 5
+    times = parse("shifted-exponential:shift=0.05")
+    setting = Setting(workers, steps, 0.1, times, 1e6, Link(1e-4, 1e-9), servers=workers, duplex=True)
+    outcome = Simulation(make(range(workers)), setting).run()
+    window_s = 0.05 * 0.1 + 2 * (1e-4 + 1e6 * 1e-9)
+    assert 0 < calls["_find_earliest"] <= 2 * steps * (event_windows.PART + 1)
+    assert calls["_sure"] < 1.5 * outcome.wall_s / window_s + calls["_find_earliest"] + 2 * steps
+
+
+@pytest.mark.parametrize("name", EVERY)
+@pytest.mark.parametrize("straggler", ["constant", "exponential", "lognormal:0.5"])
+@pytest.mark.parametrize("link", [Link(0.0, 0.0), Link(5e-3, 1e-9)])
+def test_events_in_windows_are_those_one_by_one(
+    name: str, straggler: str, link: Link, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    setting = Setting(600, 2, 0.1, parse(straggler), 1e6, link, servers=150, duplex=True, target=0.3)
+    assert isinstance(event_windows.events_of(setting), EventWindows)
+    outcome = simulated(EVERY[name], setting)
+    monkeypatch.setattr(event_windows, "FEW", 600)
+    assert simulated(EVERY[name], setting) == outcome
 
 
 # Calls of Python functions for each gradient, which take most of the time of a simulation. What was counted, plus 1.
 MOST_CALLS = {
-    "bsp": 17.2, "ssp": 19.5, "asynchronous": 15.5, "half": 20.3, "partial": 19.7, "dssp": 24.1, "history": 23.3,
+    "bsp": 15.5, "ssp": 19.2, "asynchronous": 13.6, "half": 19.6, "partial": 18.0, "dssp": 21.9, "history": 20.7,
 }  # fmt: skip
 
 
@@ -184,7 +208,7 @@ def test_a_gradient_is_few_calls(name: str) -> None:
         nonlocal calls
         calls += event == "call"
 
-    workers = 2 * worker_events.FEW
+    workers = 2 * event_windows.FEW
     link = Link(1e-5, 8e-11)
     setting = Setting(workers, 10, 0.1, parse("lognormal:0.5"), 1e6, link, servers=workers // 4, duplex=True)
     simulation = Simulation(EVERY[name](range(workers)), setting)
@@ -247,7 +271,7 @@ def test_it_is_the_ledgers_simulation_to_the_last_digit(
     expected = LedgerSimulation(EVERY[name](range(workers)), setting).run()
     with pytest.MonkeyPatch.context() as patch:
         if many:  # as with thousands of workers: computations in two parts, x computed in several batches
-            patch.setattr(worker_events, "FEW", 0)
+            patch.setattr(event_windows, "FEW", 0)
             patch.setattr(late_gradients, "BATCH", 7)
         assert simulated(EVERY[name], setting) == expected
 

@@ -26,7 +26,7 @@ from typing import Any
 import numpy as np
 
 from farandole.cost.quadratic import CURVATURES, Quadratic
-from farandole.cost.setting import Outcome, Setting, Vector
+from farandole.cost.setting import Numbers, Outcome, Setting, Vector
 from farandole.parameter_server.core.policies import Action, Apply, Drop, Push
 
 BATCH = 1 << 12  # gradients that are begun from one computation of x to the next; the notes of more leave the caches
@@ -58,19 +58,18 @@ class LateGradients(Quadratic):
         self._moves = self._known = 0  # so far; and up to which x is computed
         self._moves_of = [0] * setting.workers  # that contained a new gradient of this worker
         # Notes since x was computed:
-        self._begun: list[int] = []  # slots in the order in which they were begun
-        self._begun_after: list[int] = []  # … and how many moves there had been
-        self._leads: list[int] = []  # … and the lead of the worker
+        self._begun: list[int] = []  # three numbers for each: its slot, the moves so far, the lead of its worker
         self._slots: list[int] = []  # of the gradients that the moves apply, and their weights
         self._weights: list[float] = []
         self._times: list[float] = []  # of the moves
         self._parts: list[tuple[int, int]] = []  # the moves that do not apply just one gradient, and how many they do
         self._ages: list[int] = []  # how stale the gradients are that are applied for the first time
         self._done: list[Gradient] = []  # that will not be applied again
+        self._leads_seen, self._ages_seen = np.zeros(1, dtype=np.intp), np.zeros(1, dtype=np.intp)  # how often each
 
     def begin(self, worker: int, clock: int, lead: int) -> Gradient:
         """Return a gradient that is computed at x as it is now."""
-        if len(self._begun) == BATCH:
+        if len(self._begun) == 3 * BATCH:
             if self._setting.progress:
                 self._setting.progress(BATCH)
             self.catch_up()
@@ -80,9 +79,7 @@ class LateGradients(Quadratic):
         gradient.worker = worker
         gradient.clock = clock
         gradient.read_at = moves - self._moves_of[worker]
-        self._begun.append(gradient.slot)
-        self._begun_after.append(moves)
-        self._leads.append(lead)
+        self._begun += (gradient.slot, moves, lead)
         return gradient
 
     def carry_out(self, actions: Sequence[Action], now: float) -> None:
@@ -136,7 +133,8 @@ class LateGradients(Quadratic):
 
     def catch_up(self) -> None:
         """Compute x after all moves so far, and the gradients that have been begun."""
-        begun, before = np.array(self._begun, dtype=np.intp), np.array(self._begun_after, dtype=np.intp) - self._known
+        begun, before, leads = np.array(self._begun, dtype=np.intp).reshape(-1, 3).T
+        before = before - self._known
         noise = self._rng.normal(scale=self._setting.noise, size=(len(begun), len(CURVATURES)))
         self._read_after[begun] = before
         slots, weights = np.array(self._slots, dtype=np.intp), np.array(self._weights)
@@ -167,22 +165,25 @@ class LateGradients(Quadratic):
                 self._look(path[1:], starts[move : end + 1], move)
         self.x = path[-1].copy()
         self._read_after[begun] = 0
+        self._leads_seen = _counted(self._leads_seen, leads)
         self._finish_batch()
+
+    def finish(self) -> None:
+        """Complete the outcome, after the last move."""
+        self.catch_up()
+        self._outcome.final_loss = self.loss
+        self._outcome.lead, self._outcome.staleness = _histogram(self._leads_seen), _histogram(self._ages_seen)
 
     def _finish_batch(self) -> None:
         """Count what has been noted, and forget it."""
-        outcome = self._outcome
-        _count(outcome.lead, self._leads)
-        _count(outcome.staleness, self._ages)
-        outcome.gradients += len(self._ages)
+        self._ages_seen = _counted(self._ages_seen, np.array(self._ages, dtype=np.intp))
+        self._outcome.gradients += len(self._ages)
         if self._times:
-            outcome.wall_s = self._times[-1]
+            self._outcome.wall_s = self._times[-1]
         self._known = self._moves
         self._free += self._done
         for notes in (
             self._begun,
-            self._begun_after,
-            self._leads,
             self._slots,
             self._weights,
             self._times,
@@ -218,8 +219,14 @@ class LateGradients(Quadratic):
         self._free = [Gradient(-1, -1, share, slot) for slot in range(had + more - 1, had - 1, -1)]
 
 
-def _count(histogram: Counter[int], values: Sequence[int]) -> None:
-    """Add these values, none of which is negative, to a histogram."""
-    times = np.bincount(np.array(values, dtype=np.intp))
-    seen = np.flatnonzero(times)
-    histogram.update(dict(zip(seen.tolist(), times[seen].tolist(), strict=True)))
+def _counted(seen: Numbers, values: Numbers) -> Numbers:
+    """Return how often each number has been seen, these values, none of which is negative, among them."""
+    if (most := int(values.max(initial=0))) >= len(seen):
+        seen = np.concatenate([seen, np.zeros(2 * most, dtype=np.intp)])
+    np.add.at(seen, values, 1)
+    return seen
+
+
+def _histogram(seen: Numbers) -> Counter[int]:
+    values = np.flatnonzero(seen)
+    return Counter(dict(zip(values.tolist(), seen[values].tolist(), strict=True)))

@@ -14,6 +14,7 @@ from farandole.cost.networks.named import NetworkChoice
 from farandole.cost.stragglers import Constant, Straggler
 
 Vector = NDArray[np.float64]
+Numbers = NDArray[np.intp]
 NO_NETWORK = Link(0.0, 0.0)  # every message arrives at once
 WORKERS_PER_SERVER = 4  # Li et al., OSDI 2014, section 5.1: 800 machines as workers and 200 as servers
 
@@ -122,13 +123,31 @@ class Draws:
         try:
             block = self._blocks[iteration // rows]
         except IndexError:
-            times = self.block()
-            times *= self._setting.compute_s
-            self._blocks.append(times.ravel().data)
+            self._draw()
             return self.seconds(worker, iteration)
         seconds: float = block[iteration % rows * self._workers + worker]
+        return seconds
+
+    def drawn(self, workers: Numbers, iterations: Numbers) -> Vector:
+        """Return the seconds of these workers' iterations."""
+        while len(self._blocks) * self._rows <= iterations.max():
+            self._draw()
+        return self.known(workers, iterations)
+
+    def known(self, workers: Numbers, iterations: Numbers) -> Vector:
+        """Return the seconds of these workers' iterations, 0 for those that have not been drawn yet."""
+        seconds = np.zeros(len(workers))
+        blocks, rows = np.divmod(iterations, self._rows)
+        for number, block in enumerate(self._blocks):
+            here = np.flatnonzero(blocks == number)
+            seconds[here] = np.asarray(block)[rows[here] * self._workers + workers[here]]
         return seconds
 
     def block(self) -> Vector:
         """Draw the next times of all workers, in multiples of the mean, of shape (steps, workers)."""
         return self._setting.straggler.sample(self._rng, self._rows, self._setting.workers)
+
+    def _draw(self) -> None:
+        times = self.block()
+        times *= self._setting.compute_s
+        self._blocks.append(times.ravel().data)

@@ -21,13 +21,15 @@ Discrete-event simulation, see Law, "Simulation modeling and analysis", 2015, ch
 from __future__ import annotations
 
 import gc
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+import numpy as np
+
+from farandole.cost.event_windows import events_of
 from farandole.cost.late_gradients import LateGradients
-from farandole.cost.setting import Draws, Outcome, Setting
-from farandole.cost.worker_events import PART, WorkerEvents
+from farandole.cost.setting import Outcome, Setting
 from farandole.parameter_server.core.policies import Policy
 
 TICK_S = 0.005  # a real server looks at the time every few milliseconds
@@ -41,12 +43,11 @@ class Simulation:
         self.outcome = Outcome()
         self.starts: list[tuple[float, int, int]] = []  # with few workers: when, which worker, which iteration
         workers = setting.workers
-        self._learning, self._takes_s = LateGradients(setting, self.outcome), Draws(setting).seconds
-        self._events = WorkerEvents(setting)
+        self._learning = LateGradients(setting, self.outcome)
+        self._events = events_of(setting)
         self._in_rounds = policy.in_rounds
         self._limit = setting.steps * (1 if policy.in_rounds else workers)  # in steps, or in gradients
         self._made: list[Any] = [None] * workers  # the `Gradient` that each worker computes or sends
-        self._iterations = [0] * workers  # that each worker has begun
         self._waiting: dict[int, float] = {}  # worker → since when
         self._gate: int | None = None  # the policy's, when all waiting workers were last considered; None: not yet
         self._starts = type(policy).started is not Policy.started
@@ -59,19 +60,19 @@ class Simulation:
 
     def _run(self) -> Outcome:
         policy, events, learning = self.policy, self._events, self._learning
-        made, waiting = self._made, self._waiting
-        for worker in range(self.setting.workers):
-            self._pull(worker, 0.0, 0.0)
-        tick_s = max(TICK_S, self.setting.compute_s / 100, events.link_busy_s)  # a push looks at the time, too
+        push, made, waiting = policy.push, self._made, self._waiting
+        workers = range(self.setting.workers)
+        self._consider([(worker, 0.0) for worker in workers], 0.0)
+        tick_s = max(TICK_S, self.setting.compute_s / 100, self.setting.link_busy_s)  # a push looks at the time, too
         if type(policy).tick is not Policy.tick:
             events.ticks(tick_s)
         for now, worker in events:
             if worker != events.server:
-                if actions := policy.push(made[worker], now):
+                if actions := push(made[worker], now):
                     learning.carry_out(actions, now)
                 if waiting and policy.gate != self._gate:
                     self._answer(now)
-                self._pull(worker, now, now)
+                self._consider(((worker, now),), now)
                 if self._gate is None:
                     self._answer(now)
             else:
@@ -87,51 +88,51 @@ class Simulation:
 
     def _finished(self) -> Outcome:
         outcome = self.outcome
-        outcome.comm_s = self._events.comm_s
-        self._learning.catch_up()
-        outcome.final_loss = self._learning.loss
-        for seconds in self._events.unfinished(outcome.wall_s):  # computing after the last update does not count
-            outcome.compute_s -= seconds
+        self._learning.finish()
+        events = self._events
+        outcome.comm_s = events.read_s + events.push_s
+        outcome.wait_s = events.wait_s
+        unfinished = events.unfinished(outcome.wall_s)  # computing after the last update does not count
+        outcome.compute_s = float(np.subtract.accumulate(np.concatenate([[events.compute_s], unfinished]))[-1])
         return outcome
 
     def _answer(self, now: float) -> None:
         """Consider all waiting workers, as often as the gate has moved: before that none of them may start."""
         while (gate := self.policy.gate) != self._gate:
             self._gate = gate
-            waiting = list(self._waiting.items())
-            self._waiting.clear()
-            if PART * len(waiting) > self.setting.workers:
-                self._events.many_start()
-            for worker, since in waiting:
-                self._pull(worker, now, since)
+            if self._waiting:
+                self._events.waiting_start()
+                waiting = list(self._waiting.items())
+                self._waiting.clear()
+                self._consider(waiting, now)
 
-    def _pull(self, worker: int, now: float, since: float) -> None:
-        """Let `worker`, which has requested its next iteration at `since`, start it, or end, or wait."""
-        policy, outcome = self.policy, self.outcome
-        clock = policy.next_clock(worker)
-        if (clock if self._in_rounds else outcome.computed) >= self._limit:
-            if self._in_rounds:  # a gradient that a later step would have used will not be
-                self._learning.carry_out(policy.leave(worker), now)
-                self._gate = None
-            return
-        if not policy.may_start(worker):
-            self._waiting[worker] = since
-            return
-        iteration = self._iterations[worker]
-        self._iterations[worker] = iteration + 1
-        takes_s = self._takes_s(worker, iteration)
-        pause_s = policy.pause(worker, clock) if self._pauses else 0.0
-        self._events.starts(worker, now, pause_s, takes_s)
-        self._made[worker] = self._learning.begin(worker, clock, policy.lead(worker))
-        outcome.computed += 1
-        outcome.compute_s += takes_s
-        outcome.wait_s += now - since + pause_s
-        if self._few:
-            self.starts.append((now, worker, clock))
-        if self._starts and (actions := policy.started(worker, now)):
-            self._learning.carry_out(actions, now)
-        if outcome.computed >= self._limit and not self._in_rounds:
-            self._gate = None  # those that wait have ended
+    def _consider(self, requests: Sequence[tuple[int, float]], now: float) -> None:
+        """Let the workers that have requested their next iteration start it, or end, or wait.
+
+        Args:
+            requests: the worker, and when it requested.
+        """
+        policy, outcome, learning, made, waiting = self.policy, self.outcome, self._learning, self._made, self._waiting
+        in_rounds, limit, pauses, starts = self._in_rounds, self._limit, self._pauses, self._starts
+        for worker, since in requests:
+            clock = policy.next_clock(worker)
+            if (clock if in_rounds else outcome.computed) >= limit:
+                if in_rounds:  # a gradient that a later step would have used will not be
+                    learning.carry_out(policy.leave(worker), now)
+                    self._gate = None
+                continue
+            if not policy.may_start(worker):
+                waiting[worker] = since
+                continue
+            self._events.starts(worker, now, since, policy.pause(worker, clock) if pauses else 0.0)
+            made[worker] = learning.begin(worker, clock, policy.lead(worker))
+            outcome.computed += 1
+            if self._few:
+                self.starts.append((now, worker, clock))
+            if starts and (actions := policy.started(worker, now)):
+                learning.carry_out(actions, now)
+            if outcome.computed >= limit and not in_rounds:
+                self._gate = None  # those that wait have ended
 
 
 @contextmanager

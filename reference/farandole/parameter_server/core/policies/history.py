@@ -24,6 +24,7 @@ class History(Quorum):
         self.patience = patience
         self._late = set(self.clocks)  # workers without a gradient for this step
         self._newest: dict[int, Push] = {}
+        self._left: list[int] = []  # workers that have left during this step
         self._began = 0.0  # when the step began; of no meaning before the first is over
         self._deadline: float | None = None
 
@@ -43,6 +44,7 @@ class History(Quorum):
         """Its gradient of this step counts once. If only its gradient is missing, the next tick completes the step."""
         late = worker in self._late
         super().leave(worker)
+        self._left.append(worker)
         self._late.discard(worker)
         newest = self._newest.pop(worker, None) if late else None
         return [Drop(newest)] if newest else []
@@ -59,7 +61,9 @@ class History(Quorum):
         enough = len(self.clocks) - len(self._late) >= self.enough
         self._deadline = now if enough else None
         parts = mean(self._newest.values())
-        self._newest = {worker: push for worker, push in self._newest.items() if worker in self.clocks}
+        for worker in self._left:
+            self._newest.pop(worker, None)
+        self._left.clear()
         return [Apply(parts, keep=tuple(self._newest.values()))]
 
     def _is_time(self, now: float) -> bool:
