@@ -61,7 +61,8 @@ class EventWindows:
         self._reads_free = self._pushes_free = 0.0  # when the links will be
         self._iterations = np.zeros(workers, dtype=np.intp)  # that each worker has begun
         self._until, self._takes = np.zeros(workers), np.zeros(workers)  # of each worker's last computation
-        self._started: list[float] = []  # four numbers for each start in this window
+        self._pause_s = np.zeros(workers)  # of each worker, before its last computation
+        self._started: list[float] = []  # three numbers for each start in this window
         self._starts = 0  # before this window
         self._numbers = np.zeros(workers, dtype=np.intp)  # of each worker's last start, in the order of all starts
         self._ends = np.full(workers, inf)  # of each worker's computation, unless it is among the earliest
@@ -76,7 +77,9 @@ class EventWindows:
 
     def starts(self, worker: int, now: float, since: float, pause_s: float) -> None:
         """Let `worker`, which has waited since `since`, read the parameters now, and then compute."""
-        self._started += (worker, now, since, pause_s)
+        self._started += (worker, now, since)
+        if pause_s:
+            self._pause_s[worker] = pause_s
 
     def waiting_start(self) -> None:
         """Let workers start that had been waiting."""
@@ -84,7 +87,7 @@ class EventWindows:
 
     def ticks(self, time: float) -> None:
         """Let the server look at the time."""
-        self._tick = _Tick(time, self._starts + len(self._started) // 4)
+        self._tick = _Tick(time, self._starts + len(self._started) // 3)
 
     def __iter__(self) -> Iterator[tuple[float, int]]:
         """Remove all events, those that are added meanwhile among them, and yield the arrivals and the server's."""
@@ -116,8 +119,9 @@ class EventWindows:
     def _enter(self) -> None:
         """Let the workers that have started in the last window read, and compute."""
         if self._started:
-            numbers, at, since, pauses = np.array(self._started).reshape(-1, 4).T
+            numbers, at, since = np.fromiter(self._started, dtype=float, count=len(self._started)).reshape(-1, 3).T
             workers = numbers.astype(np.intp)
+            pauses = self._pause_s[workers]
             self._started.clear()
             takes = self._draws.drawn(workers, self._iterations[workers])
             free = self._reads_free

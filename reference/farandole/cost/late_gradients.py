@@ -86,7 +86,10 @@ class LateGradients(Quadratic):
         """Move x, and forget gradients, as a policy says."""
         for action in actions:
             if isinstance(action, Drop):
-                self._drop(action.push)
+                dropped: Any = action.push
+                self._outcome.dropped += not dropped.counted
+                dropped.counted = False
+                self._done.append(dropped)
             elif len(action.parts) > 1 or action.keep:
                 self._apply(action, now)
             else:  # as there, but most moves of most policies are of one gradient
@@ -125,19 +128,13 @@ class LateGradients(Quadratic):
             gradient.counted = True
         self._done += [gradient for gradient in gradients if not gradient.counted]
 
-    def _drop(self, gradient: Any) -> None:
-        """Forget a gradient that will not be applied again."""
-        self._outcome.dropped += not gradient.counted
-        gradient.counted = False
-        self._done.append(gradient)
-
     def catch_up(self) -> None:
         """Compute x after all moves so far, and the gradients that have been begun."""
-        begun, before, leads = np.array(self._begun, dtype=np.intp).reshape(-1, 3).T
+        begun, before, leads = _numbers(self._begun).reshape(-1, 3).T
         before = before - self._known
         noise = self._rng.normal(scale=self._setting.noise, size=(len(begun), len(CURVATURES)))
         self._read_after[begun] = before
-        slots, weights = np.array(self._slots, dtype=np.intp), np.array(self._weights)
+        slots, weights = _numbers(self._slots), np.fromiter(self._weights, dtype=float, count=len(self._weights))
         moves = len(self._times)
         parts = np.ones(moves, dtype=np.intp)
         for move, number in self._parts:
@@ -176,7 +173,7 @@ class LateGradients(Quadratic):
 
     def _finish_batch(self) -> None:
         """Count what has been noted, and forget it."""
-        self._ages_seen = _counted(self._ages_seen, np.array(self._ages, dtype=np.intp))
+        self._ages_seen = _counted(self._ages_seen, _numbers(self._ages))
         self._outcome.gradients += len(self._ages)
         if self._times:
             self._outcome.wall_s = self._times[-1]
@@ -217,6 +214,10 @@ class LateGradients(Quadratic):
         self._read_after = np.concatenate([self._read_after, np.zeros(more, dtype=np.intp)])
         share = 1 / self._setting.workers  # of the whole batch
         self._free = [Gradient(-1, -1, share, slot) for slot in range(had + more - 1, had - 1, -1)]
+
+
+def _numbers(values: Sequence[int]) -> Numbers:
+    return np.fromiter(values, dtype=np.intp, count=len(values))
 
 
 def _counted(seen: Numbers, values: Numbers) -> Numbers:

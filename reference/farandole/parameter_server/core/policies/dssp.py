@@ -40,15 +40,11 @@ class _Iteration:
 
     Attributes:
         granted: when it began.
-        within: whether it began within `low`.
         duration: of the last completed one; 0: there is none.
-        extra: r, the extra iterations that the worker may still start.
     """
 
     granted: float = 0.0
-    within: bool = True
     duration: float = 0.0
-    extra: int = 0
 
 
 class DSSP(SSP):
@@ -58,35 +54,54 @@ class DSSP(SSP):
         super().__init__(workers, staleness=high)
         self.low, self.high = low, high
         self._last = {worker: _Iteration() for worker in self.clocks}
+        self._extra: dict[int, int] = {}  # r, of the few workers that may still start extra iterations
+        self._beyond: set[int] = set()  # workers that began their last iteration beyond `low`, as an extra one
         self._furthest: int | None = None  # the first worker to reach the largest clock, unless it has left
 
     def may_start(self, worker: int) -> bool:
-        return self.clocks[worker] <= self.slowest + self.low or self._last[worker].extra > 0
+        return self.clocks[worker] <= self.slowest + self.low or worker in self._extra
 
     def started(self, worker: int, now: float) -> list[Action]:
-        own = self._last[worker]
-        own.granted, own.within = now, self.clocks[worker] <= self.slowest + self.low
-        if own.extra:
-            own.extra -= 1
-        return super().started(worker, now)
+        self._last[worker].granted = now
+        if worker in self._extra:
+            self._count_down(worker)
+        return SSP.started(self, worker, now)
 
     def push(self, push: Push, now: float) -> list[Action]:
         worker, own = push.worker, self._last[push.worker]
         own.duration = now - own.granted
         if self._furthest is None:
             self._furthest = max(self.clocks, key=self.clocks.__getitem__)
-        actions = super().push(push, now)
+        actions = SSP.push(self, push, now)
         if push.clock >= self.clocks[self._furthest]:
             self._furthest = worker
-        if worker == self._furthest and own.within and not own.extra and self.lead(worker) > self.low:
-            own.extra = self._extra_iterations(worker, now)
+        if worker == self._furthest and self.lead(worker) > self.low:
+            if worker not in self._beyond and worker not in self._extra:
+                self._grant(worker, now)
+        if self._beyond:
+            self._beyond.discard(worker)
         return actions
 
     def leave(self, worker: int) -> list[Action]:
         self._last.pop(worker, None)
+        self._extra.pop(worker, None)
+        self._beyond.discard(worker)
         if worker == self._furthest:
             self._furthest = None
         return super().leave(worker)
+
+    def _grant(self, worker: int, now: float) -> None:
+        """Let `worker` run as many extra iterations as the controller says."""
+        if extra := self._extra_iterations(worker, now):
+            self._extra[worker] = extra
+
+    def _count_down(self, worker: int) -> None:
+        """Note that `worker` starts an extra iteration, and whether it is beyond `low`."""
+        if self.lead(worker) > self.low:
+            self._beyond.add(worker)
+        self._extra[worker] -= 1
+        if not self._extra[worker]:
+            del self._extra[worker]
 
     def _extra_iterations(self, worker: int, now: float) -> int:
         """Return how many more iterations `worker` should run before it waits for the slowest: the controller."""
