@@ -16,7 +16,7 @@ import pytest
 from farandole.cli.simulate import simulate
 from farandole.cli.simulate_options import SimulateOptions
 from farandole.cost import comparison
-from farandole.cost.choice import MEANT_FOR
+from farandole.cost.choice import FAMILIES, MEANT_FOR
 from farandole.cost.setting import Draws, Setting
 from farandole.cost.stragglers import LogNormal, parse
 from farandole.cost.validation import Recorded, against, recorded
@@ -56,6 +56,29 @@ def test_without_options_there_are_servers_in_proportion_and_the_assumptions_are
     assert "busy all the time" not in said
     call("ring --steps 5")
     assert "server" not in capsys.readouterr().out.splitlines()[0]
+
+
+def test_many_methods_come_in_families_and_the_best_are_marked(capsys: pytest.CaptureFixture[str]) -> None:
+    assert sorted(method for methods in FAMILIES.values() for method in methods) == sorted(simulated())
+    call("all --workers 8 --steps 10 --straggler lognormal:0.5 --target 0.8")
+    _, heading, *lines = capsys.readouterr().out.splitlines()
+    assert {line.strip() for line in lines} >= FAMILIES.keys()
+    assert max(map(len, [heading, *lines])) <= 80, "a narrow terminal shows it"
+    shown = {line.split()[0]: line for line in lines if line.startswith("  ")}
+    assert list(shown) == [method for methods in FAMILIES.values() for method in methods]
+    steps = {method: float(line.split()[2].rstrip("*")) for method, line in shown.items()}
+    [fastest] = [method for method, line in shown.items() if "*" in line.split()[2]]
+    assert steps[fastest] == min(steps.values())
+    assert sum("s*" in line for line in shown.values()) == 1
+
+
+def test_a_few_methods_are_one_table(capsys: pytest.CaptureFixture[str]) -> None:
+    call("ssp ring --workers 4 8 --steps 10 --straggler lognormal:0.5")
+    said = capsys.readouterr().out
+    assert [line.split()[0] for line in said.splitlines()[2:6]] == ["ssp", "ring"] * 2
+    assert [line.split()[2][-1] == "*" for line in said.splitlines()[2:6]] == [True, False] * 2
+    call("ssp --workers 4 --steps 10")
+    assert "*" not in capsys.readouterr().out, "there is nothing to compare it with"
 
 
 def test_where_the_servers_links_decide_a_sentence_says_so(capsys: pytest.CaptureFixture[str]) -> None:

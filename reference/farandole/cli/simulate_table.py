@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from rich.table import Column, Table
@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from farandole.cli.simulate_options import SimulateOptions
     from farandole.cost.comparison import Row
 
+MANY = 8  # methods: more come in families
 BUSY = 0.95  # of the time: then the links decide, and hardly anything else
 
 
@@ -52,24 +53,50 @@ def _pipelines(options: SimulateOptions) -> str:
 
 
 def table(rows: Sequence[Row]) -> Table:
-    """Return a row for each method and number of workers; narrow enough for 80 columns."""
+    """Return a row for each method and number of workers; narrow enough for 80 columns.
+
+    Many methods come in families. Of several with the same number of workers the shortest step is marked, and the
+    shortest time to the loss.
+    """
+    from farandole.cost.choice import FAMILIES
+
     headings = ("workers", "ms/step", "grads/s", "speed", "waiting", "busy", "stale", "lead", "to loss")
     columns = (Column(heading, justify="right", no_wrap=True) for heading in headings)
     shown = Table(Column("method", no_wrap=True), *columns, box=None, padding=(0, 0, 0, 1), pad_edge=False)
+    family_of = {method: family for family, methods in FAMILIES.items() for method in methods}
+    in_families = len({row.method for row in rows}) > MANY
+    fastest, first = _best(rows, lambda row: row.step_s), _best(rows, lambda row: row.outcome.to_loss_s)
+    before = None
     for row in rows:
         outcome, mean = row.outcome, row.to_dict()["staleness_mean"]
+        if in_families and (group := (family_of[row.method], row.setting.workers)) != before:
+            shown.add_row(f"[bold]{group[0]}[/]")
+            before = group
         shown.add_row(
-            row.method, str(row.setting.workers), f"{1e3 * row.step_s:,.0f}", f"{row.gradients_per_s:,.0f}",
+            f"  {row.method}" if in_families else row.method, str(row.setting.workers),
+            f"{1e3 * row.step_s:,.0f}{'*' if row in fastest else ' '}", f"{row.gradients_per_s:,.0f}",
             f"{row.efficiency:.0%}", f"{outcome.wait_share:.0%}",
-            "" if row.links_busy is None else f"{row.links_busy:.0%}", f"{mean:.1f}",
-            str(max(outcome.lead, default=0)),
-            "never" if outcome.to_loss_s is None else f"{outcome.to_loss_s:,.0f} s",
+            "" if row.links_busy is None else f"{row.links_busy:.0%}", f"{mean:.1f}" if mean else "–",
+            str(max(outcome.lead, default=0) or "–"),
+            "never " if outcome.to_loss_s is None else f"{outcome.to_loss_s:,.0f} s{'*' if row in first else ' '}",
         )  # fmt: skip
     shown.caption = (
         "speed: relative to the same computing without waiting and messages; busy: the servers' links, share of the "
-        "time; stale, lead: mean staleness, largest lead"
+        "time; stale, lead: mean staleness, largest lead" + ("; *: the shortest step, the first at the loss" if fastest or first else "")
     )
+    shown.caption_justify = "left"
     return shown
+
+
+def _best(rows: Sequence[Row], figure: Callable[[Row], float | None]) -> list[Row]:
+    """Return the row with the smallest figure of each number of workers for which there are several rows."""
+    best = []
+    for workers in dict.fromkeys(row.setting.workers for row in rows):
+        beside = [row for row in rows if row.setting.workers == workers]
+        known = [row for row in beside if figure(row) is not None]
+        if len(beside) > 1 and known:
+            best.append(min(known, key=lambda row: figure(row) or 0.0))
+    return best
 
 
 def over_network(rows: Sequence[Row]) -> Table:

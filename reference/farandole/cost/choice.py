@@ -21,6 +21,11 @@ ALL_REDUCES = tuple(name for name, row in COLLECTIVES.items() if row.is_simulate
 COMPRESSED = tuple(name for name in COMPRESSORS if name != "none")  # with none it is the ring
 AS_COLLECTIVES = tuple(name for name in COMPRESSED if name != "majority-vote")  # whose all-to-all has P² messages
 PIPELINED = (*ONE_WAY, GRID)
+FAMILIES: dict[str, tuple[str, ...]] = {  # all simulated methods, as the table groups them
+    "parameter server": tuple(POLICIES), "all-reduce": ALL_REDUCES,
+    "local steps": (LOCAL, DILOCO, STREAMING, DYNAMIC_ROUNDS), "compression": COMPRESSED,
+    "no coordinator": (GOSSIP, AD_PSGD), "pipelines": PIPELINED, "sharding": ZERO,
+}  # fmt: skip
 BYTES = 4  # of a parameter, and of an activation
 
 
