@@ -80,9 +80,10 @@ def table(rows: Sequence[Row]) -> Table:
             str(max(outcome.lead, default=0) or "–"),
             "never " if outcome.to_loss_s is None else f"{outcome.to_loss_s:,.0f} s{'*' if row in first else ' '}",
         )  # fmt: skip
+    marks = "; *: the shortest step, the first at the loss" if fastest or first else ""
     shown.caption = (
         "speed: relative to the same computing without waiting and messages; busy: the servers' links, share of the "
-        "time; stale, lead: mean staleness, largest lead" + ("; *: the shortest step, the first at the loss" if fastest or first else "")
+        f"time; stale, lead: mean staleness, largest lead{marks}"
     )
     shown.caption_justify = "left"
     return shown

@@ -75,9 +75,8 @@ class DSSP(SSP):
         actions = SSP.push(self, push, now)
         if push.clock >= self.clocks[self._furthest]:
             self._furthest = worker
-        if worker == self._furthest and self.lead(worker) > self.low:
-            if worker not in self._beyond and worker not in self._extra:
-                self._grant(worker, now)
+        if worker == self._furthest and self.lead(worker) > self.low and not self._is_extra(worker):
+            self._grant(worker, now)
         if self._beyond:
             self._beyond.discard(worker)
         return actions
@@ -89,6 +88,10 @@ class DSSP(SSP):
         if worker == self._furthest:
             self._furthest = None
         return super().leave(worker)
+
+    def _is_extra(self, worker: int) -> bool:
+        """Return whether `worker` has begun an extra iteration, or may begin one."""
+        return worker in self._beyond or worker in self._extra
 
     def _grant(self, worker: int, now: float) -> None:
         """Let `worker` run as many extra iterations as the controller says."""
