@@ -264,6 +264,8 @@ def tell_imported(server: int, last_shared: str) -> None:
     """
     found = [*takewhile(lambda name: name != last_shared, reversed(sys.modules))][::-1]
     own = [name for name in found if name in LATER or name.partition(".")[0] in LATER_OF]
+    if not own:
+        return
     with suppress(OSError):  # the server has ended, or the program has closed all descriptors
         # One write, which no other fork's can divide. The first names import most of those that are cut off.
         os.write(server, " ".join(own).encode()[: select.PIPE_BUF - 1] + b" ")
