@@ -33,7 +33,7 @@ settings.load_profile("farandole")
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Iterator[None]:
-    """Look for no garbage among 9,000 tests and all imported modules, neither now nor later: it takes 10 s per process."""
+    """Look for no garbage among 9,000 tests and what they import, neither now nor later: it takes 10 s per process."""
     gc.disable()
     result = yield
     gc.freeze()

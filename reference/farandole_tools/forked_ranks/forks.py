@@ -92,6 +92,7 @@ class ForkServer:
             mpi4py.rc.initialize = False  # each fork does it (`rank.initialise_mpi`)
             for name in OWN:
                 importlib.import_module(name)
+            do_once_for_all()
             self.sources = changed([str(sys.modules[name].__file__) for name in own_modules()])
         gc.freeze()  # else the first collection in each fork would write to all of torch's objects, and so copy them
         self.settled = False  # whether its memory lies in huge pages
@@ -243,6 +244,16 @@ def path_in_front(environment: Mapping[str, str], folder: str) -> list[str]:
     """Return the folders that PYTHONPATH puts in front of the path of a Python that starts in `folder`."""
     names = environment["PYTHONPATH"].split(os.pathsep) if environment.get("PYTHONPATH") else []
     return [*dict.fromkeys(os.path.abspath(os.path.join(folder, name)) for name in names)]
+
+
+def do_once_for_all() -> None:
+    """Do what takes long only for the first time in a process: each fork would do it anew, in 10 ms."""
+    import threadpoolctl
+
+    from farandole.runtime import command_line, options
+
+    threadpoolctl.ThreadpoolController()  # looks up where each of 150 libraries lies (`devices.limit_threads`)
+    command_line.parse(options.RunOptions, ["--seed=0", "--device=cpu"])
 
 
 def draw_seeds() -> None:
