@@ -179,9 +179,8 @@ class Peer:
             setattr(owner, name, value)
             return
         before = getattr(owner, name) if offer is not None and name in offer.attributes else None
-        if (
-            before is not None and value is before
-        ):  # `network.gradients *= 2` also assigns the array that it has changed
+        # `network.gradients *= 2` also assigns the array that it has changed.
+        if before is not None and value is before:
             return
         hint = f": change its elements, {name}[:] = ..." if isinstance(before, np.ndarray) else ""
         raise AttributeError(f"{type(owner).__name__}.{name:.{NAMED}} cannot be set from here{hint}")
