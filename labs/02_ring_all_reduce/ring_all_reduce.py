@@ -14,17 +14,17 @@ if TYPE_CHECKING:
 
 
 def ring_all_reduce_mean(gradient: np.ndarray, comm: LabCommunicator) -> None:
-    """Replace `gradient` on every rank by the mean of all ranks' gradients.
+    """Replace `gradient` on every rank with the mean of all ranks' gradients.
 
-    Every rank calls this at the same time, each with its gradient.
+    Every rank calls this at the same time, each with its own gradient.
 
     Args:
         gradient: a vector of any length, 0 included, float32 or float64; the same length and type
             on all ranks. The result is written into this same array; nothing is returned.
-        comm: this rank's connection to the others:
-            comm.rank, comm.size           this rank's number, and how many ranks there are
-            comm.send(array, to)           returns once rank `to` receives it
-            comm.receive(array, source)    fills `array` with a message of rank `source`
-            comm.exchange(send, to, receive, source)    both at the same time, with two arrays
+        comm: this rank's communicator:
+            comm.rank, comm.size           this rank's number, and the number of ranks
+            comm.send(array, to)           sends `array`; returns once rank `to` receives it
+            comm.receive(array, source)    fills `array` with a message from rank `source`
+            comm.exchange(send, to, receive, source)    does both at the same time, with two arrays
     """
     raise NotImplementedError

@@ -1,4 +1,4 @@
-"""Lab 4: the gradient travels while backward still computes.
+"""Lab 4: reduce the gradients while the backward pass is still computing.
 
 Complete `cut` and `Overlapped`, then: farandole lab check 4
 """
@@ -16,52 +16,53 @@ if TYPE_CHECKING:
 def cut(lengths: Sequence[int], most: int) -> list[range]:
     """Cut a network's parameters into buckets, in the order in which backward fills them.
 
-    A bucket is some parameters that follow one another. The first bucket begins with the last parameter and takes those
-    before it as long as there is room; the second one goes on from there.
+    A bucket holds consecutive parameters. The first bucket begins with the last parameter and takes the ones before it
+    as long as there is room. The second bucket continues from there.
 
     Args:
-        lengths: elements of each parameter, in the network's order.
-        most: elements that a bucket may have, unless it is of a single parameter that has more.
+        lengths: the number of elements of each parameter, in the network's order.
+        most: the largest number of elements in a bucket. A single parameter with more elements is a bucket by itself.
 
     Returns:
-        The numbers of each bucket's parameters: cut([5, 3, 9, 1], 10) is [range(2, 4), range(0, 2)]. No bucket is
-        empty, and none has left out a parameter that it had room for.
+        The parameter numbers of each bucket: cut([5, 3, 9, 1], 10) is [range(2, 4), range(0, 2)]. No bucket is empty,
+        and no bucket leaves out a parameter that it had room for.
     """
     raise NotImplementedError
 
 
 class Overlapped:
-    """A network that is trained in step with its copies on all other ranks.
+    """A network that is trained synchronously with its copies on all other ranks.
 
     Args:
         network: this rank's copy:
-            network.lengths              elements of each parameter
-            network.places               where each parameter's gradient lies in network.gradients, a slice each
+            network.lengths              the number of elements of each parameter
+            network.places               for each parameter, the slice of network.gradients that holds its gradient
             network.gradients            all gradients, in one vector; 0 before a step
-            network.backward(samples, is_there)    computes them, and calls is_there(number) whenever one is there
-            network.update()             moves the parameters by what is in network.gradients, and sets that to 0
-        comm: this rank's connection to the others:
-            comm.rank, comm.size         this rank's number, and how many ranks there are
-            comm.begin(part)             begins to put the sum over all ranks into this part of network.gradients,
-                                         and returns at once; until reduction.wait() has returned, leave it alone
-        most: elements that a bucket may have, as in `cut`.
-        overlap: begin each reduction as soon as it can be, while backward goes on; otherwise begin the same ones when
-            backward is over.
+            network.backward(samples, is_there)    computes them, and calls is_there(number) when one is complete
+            network.update()             moves the parameters by network.gradients, and sets that to 0
+        comm: this rank's communicator:
+            comm.rank, comm.size         this rank's number, and the number of ranks
+            comm.begin(part)             begins to replace this part of network.gradients with its sum over all ranks,
+                                         and returns a reduction at once. Do not touch the part until
+                                         reduction.wait() has returned
+        most: the largest number of elements in a bucket, as in `cut`.
+        overlap: begin each reduction as early as possible, during the backward pass. If False, begin the same ones
+            after it.
     """
 
     def __init__(self, network: Network, comm: BackgroundCommunicator, most: int, overlap: bool = True) -> None:
         raise NotImplementedError
 
     def step(self, samples: Sequence[int], share: float) -> None:
-        """Compute the gradient of this rank's samples, sum it up over all ranks, and update, once.
+        """Compute the gradient of this rank's samples, sum it over all ranks, and update once.
 
-        Every rank calls this at the same time, with its samples. Nothing is waited for before backward is over.
-        The reductions are the same ones on all ranks, begun in the same order, whatever the order in which gradients
-        come; and of a parameter that this rank has not used none comes at all.
+        Every rank calls this at the same time, with its own samples. Do not wait for a reduction before the backward
+        pass has ended. All ranks begin the same reductions in the same order, whatever the order in which gradients
+        become complete. A parameter that this rank has not used is never reported by backward.
 
         Args:
             samples: this rank's part of the batch.
-            share: which part of the whole batch these are, between 0 and 1; the shares of all ranks sum to 1. The
-                gradient that all move by is each rank's, times its share, summed up.
+            share: this rank's fraction of the whole batch, between 0 and 1; the shares of all ranks sum to 1. The
+                update uses the sum over all ranks of share times gradient.
         """
         raise NotImplementedError

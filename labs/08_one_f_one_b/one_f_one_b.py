@@ -1,4 +1,4 @@
-"""Lab 8: the order in which a pipeline's stages work, so that none waits in vain and none holds too much.
+"""Lab 8: order the computations of a pipeline so that no stage waits unnecessarily or holds too many activations.
 
 Complete `computations`, then: farandole lab check 8
 """
@@ -11,19 +11,19 @@ from farandole.model_parallel.steps import Backward, Forward, Update
 
 
 def computations(stage: int, stages: int, micro_batches: int) -> Iterator[Forward | Backward | Update]:
-    """What one stage of the pipeline computes, in order, by the schedule 1F1B.
+    """Yield the computations of one pipeline stage, in order, by the schedule 1F1B.
 
-    A generator: yield one computation after the other. Nothing is sent or received here: a `Forward`
-    waits by itself until the stage before has sent its outputs, a `Backward` until the stage
-    behind has sent its gradient, and both send their own result at once.
+    This is a generator. It sends and receives nothing: a `Forward` waits by itself until the previous
+    stage has sent its outputs, a `Backward` until the next stage has sent its gradient, and both send
+    their own result at once.
 
-        Forward(k)     micro-batch k goes forward through this stage, which holds its activations from then on
-        Backward(k)    micro-batch k goes backward, and its activations are forgotten
-        Update()       the parameters move by the gradients of all micro-batches; once, at the very end
+        Forward(k)     pass micro-batch k forward through this stage, which holds its activations from then on
+        Backward(k)    pass micro-batch k backward, and release its activations
+        Update()       move the parameters by the gradients of all micro-batches; once, at the end
 
     Args:
-        stage: this stage's number, 0 to stages − 1; the data enter at stage 0, the loss is at the last.
-        stages: how many there are, 1 or more.
-        micro_batches: into how many the batch is cut, 1 or more, perhaps fewer than there are stages.
+        stage: this stage's number, 0 to stages − 1. The data enter at stage 0; the last stage computes the loss.
+        stages: the number of stages, 1 or more.
+        micro_batches: the number of micro-batches in the batch, 1 or more; it may be smaller than the number of stages.
     """
     raise NotImplementedError

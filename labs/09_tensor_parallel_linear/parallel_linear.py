@@ -1,4 +1,4 @@
-"""Lab 9: a linear layer on several ranks, its matrix cut by columns or by rows, forward and backward.
+"""Lab 9: a linear layer on several ranks, with its matrix split by columns or by rows, forward and backward.
 
 Complete what raises NotImplementedError, then: farandole lab check 9
 """
@@ -17,13 +17,13 @@ if TYPE_CHECKING:
 
 
 def all_reduce(part: np.ndarray, comm: LabCommunicator) -> np.ndarray:
-    """The sum of all ranks' parts, on every rank; `part` stays as it is. Collective, and complete as it is.
+    """Return the sum of all ranks' parts, on every rank. Collective. This function is given; `part` is not changed.
 
-    It is the ring of lab 2 without the mean: 2(P − 1) messages, 2(P − 1)/P times the bytes of `part`.
+    It is the ring of lab 2 without the mean: 2(P − 1) messages per rank, 2(P − 1)/P times the bytes of `part`.
 
     Args:
         part: of the same shape on all ranks.
-        comm: this rank's connection to the others; comm.rank and comm.size say which it is, and of how many.
+        comm: this rank's communicator: comm.rank is its number, comm.size the number of ranks.
     """
     total = part.flatten()
     chunks = [total[chunk] for chunk in chunk_slices(len(total), comm.size)]
@@ -35,18 +35,18 @@ def all_reduce(part: np.ndarray, comm: LabCommunicator) -> np.ndarray:
 
 
 class ColumnLinear:
-    """y = x·A + b, of which this rank computes some columns. All ranks have the whole x.
+    """y = x·A + b, split by columns: each rank holds the whole x and computes some columns of y.
 
     Every rank makes the layer, and calls `forward` and then `backward`, at the same time as the others.
 
     Args:
-        weight: the whole A, (inputs, outputs), the same on all ranks. It is copied from and not kept.
+        weight: the whole A, (inputs, outputs), the same on all ranks. The layer copies its part and does not keep A.
         bias: the whole b, (outputs,), also on every rank.
-        comm: what `all_reduce` takes.
+        comm: as in `all_reduce`.
 
     Attributes:
-        weight: this rank's columns of A, (inputs, share): part number comm.rank, cut as `np.array_split`
-            cuts into comm.size parts. The training loop moves it, by ``layer.weight -= …``.
+        weight: this rank's columns of A, (inputs, share): part number comm.rank of the comm.size parts
+            that `np.array_split` makes. The training loop updates it, by ``layer.weight -= …``.
         bias: the same columns of b, (share,).
         weight_gradient, bias_gradient: of the last backward pass, shaped like `weight` and `bias`.
     """
@@ -55,11 +55,11 @@ class ColumnLinear:
         raise NotImplementedError
 
     def forward(self, x: np.ndarray) -> np.ndarray:
-        """This rank's columns of y, (batch, share), from the whole x, (batch, inputs)."""
+        """Return this rank's columns of y, (batch, share), from the whole x, (batch, inputs)."""
         raise NotImplementedError
 
     def backward(self, gradient: np.ndarray) -> np.ndarray:
-        """The gradient of the whole x, (batch, inputs), the same on all ranks; sets the parameters' gradients.
+        """Set the parameters' gradients; return that of the whole x, (batch, inputs), the same on all ranks.
 
         Args:
             gradient: of this rank's columns of y in the last forward pass, (batch, share).
@@ -68,15 +68,15 @@ class ColumnLinear:
 
 
 class RowLinear:
-    """y = x·A + b, for which this rank uses some rows of A. Each rank has its columns of x, and all get the whole y.
+    """y = x·A + b, split by rows: each rank holds some columns of x and the same rows of A, and all get the whole y.
 
     Every rank makes the layer, and calls `forward` and then `backward`, at the same time as the others.
 
     Args:
-        weight, bias, comm: as of `ColumnLinear`.
+        weight, bias, comm: as in `ColumnLinear`.
 
     Attributes:
-        weight: this rank's rows of A, (share, outputs): part number comm.rank, cut as `np.array_split` cuts.
+        weight: this rank's rows of A, (share, outputs): part number comm.rank of those that `np.array_split` makes.
         bias: the whole b, (outputs,), on every rank.
         weight_gradient, bias_gradient: of the last backward pass, shaped like `weight` and `bias`.
     """
@@ -85,11 +85,11 @@ class RowLinear:
         raise NotImplementedError
 
     def forward(self, x: np.ndarray) -> np.ndarray:
-        """The whole y, (batch, outputs), the same on all ranks, from this rank's columns of x, (batch, share)."""
+        """Return the whole y, (batch, outputs), on every rank, from this rank's columns of x, (batch, share)."""
         raise NotImplementedError
 
     def backward(self, gradient: np.ndarray) -> np.ndarray:
-        """The gradient of this rank's columns of x, (batch, share); sets the parameters' gradients.
+        """Set the parameters' gradients; return that of this rank's columns of x, (batch, share).
 
         Args:
             gradient: of the whole y in the last forward pass, (batch, outputs), the same on all ranks.

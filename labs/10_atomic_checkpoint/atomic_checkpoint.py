@@ -1,4 +1,4 @@
-"""Lab 10: a checkpoint that is there whenever the machine stops, and is never believed when it is damaged.
+"""Lab 10: a checkpoint that survives a crash at any moment, and is never loaded when it is damaged.
 
 Complete `save` and `load`, then: farandole lab check 10
 """
@@ -9,27 +9,28 @@ from farandole_tools.lab.disk import Disk
 
 
 def save(disk: Disk, step: int, payload: bytes) -> None:
-    """Keep the state of the training after `step` steps.
+    """Save the state of the training after `step` steps.
 
-    Whenever the machine stops in here, what `load` gave before is still loaded, or already the new
-    checkpoint. When `save` has returned, the new one is on the disk, and so is, untouched, the one
-    that `load` gave before: if one of the two is damaged, the other is loaded.
+    If the machine crashes during this call, `load` returns either the checkpoint that it returned
+    before the call or the new one. After `save` has returned, the new one is on the disk, and the one
+    that `load` returned before is still there, unchanged: if either is damaged, `load` returns the
+    other.
 
-    All that is remembered from one call to the next is what is on the disk. There may also be what a
-    save that was never finished has left there. The number of files is bounded: old checkpoints go.
+    Only the disk keeps state from one call to the next. It may also hold files of a save that was
+    interrupted. The number of files is bounded: `save` removes or overwrites old checkpoints.
 
     Args:
-        disk: what `farandole_tools.lab.disk` says: what is not synced may be lost, or there in part.
-        step: 0 or more, and more than that of the checkpoint that `load` would give now.
-        payload: any bytes, any number of them.
+        disk: as described in `farandole_tools.lab.disk`: data that is not synced may be lost, entirely or in part.
+        step: 0 or more, and above the step of the checkpoint that `load` would return now.
+        payload: the state, as any number of bytes.
     """
     raise NotImplementedError
 
 
 def load(disk: Disk) -> tuple[int, bytes] | None:
-    """The newest checkpoint that is whole: its step and its payload.
+    """Return the step and the payload of the newest checkpoint that is whole.
 
-    A file of which some bytes are others, or missing at the end, is passed over, never an error.
-    None if there is no checkpoint that is whole.
+    A file with changed bytes, or with bytes missing at the end, is skipped; it never raises an error.
+    Return None if no checkpoint is whole.
     """
     raise NotImplementedError

@@ -1,4 +1,4 @@
-"""Lab 11: the centre is dead, and the others choose one of themselves: never two in the same term.
+"""Lab 11: the coordinator has failed, and the remaining members elect a new leader: at most one per term.
 
 Complete `Member`, then: farandole lab check 11
 """
@@ -10,59 +10,60 @@ from random import Random
 
 from farandole.recovery.election.steps import Message, Timer
 
-PATIENCE_S = 10.0  # so long at least, and less than twice as long, a member waits for a sign of the leader
-HEARTBEAT_S = 3.0  # so often the leader gives one; a message takes about 1 second, usually
+PATIENCE_S = 10.0  # election time-out: at least this, and less than twice this, drawn at random each time
+HEARTBEAT_S = 3.0  # interval between a leader's heartbeats; a message usually takes about 1 second
 
 
 class Member:
-    """One member's part of an election, by the rules of Raft.
+    """One member of an election, by the rules of Raft.
 
-    It is told that the leader is missed (`start`), that a message has come (`receive`) or that its
-    timer has run out (`timeout`), and answers with a list of what is to be done:
+    Its methods are called when it detects the failure of the leader (`start`), when a message arrives
+    (`receive`) and when its timer expires (`timeout`). Each returns a list of actions:
 
-        Message(kind, sender, to, term)    a message of `sender`, itself, is sent to the member `to`
-        Timer(seconds)                     `timeout` is called when so much time has passed; a timer set before is off
+        Message(kind, sender, to, term)    send a message from `sender`, this member, to the member `to`
+        Timer(seconds)                     call `timeout` after this time; an earlier timer is cancelled
 
-    A message bears the term in which its sender is, and is of one of three kinds:
+    A message carries its sender's term, and is of one of three kinds:
 
-        "request vote"    a candidate asks for a vote in this term
-        "vote"            here it is; a member that does not vote for a candidate does not answer
-        "heartbeat"       the sender leads in this term, and lives
+        "request vote"    a candidate requests a vote in this term
+        "vote"            the sender votes for the candidate; a member that does not sends no answer
+        "heartbeat"       the sender leads in this term, and is alive
 
-    Messages may come late, in another order, or never. A member knows nothing but what it is told.
+    Messages may arrive late, in another order, or never. A member has no other source of information.
 
     Attributes:
-        leader: the number of the member that leads in `term`; None while it knows of none.
-        term: the highest of which it knows; 0 in the beginning, and never less than before.
+        leader: the number of the member that leads in `term`; None if this member knows of no leader.
+        term: the highest term that this member knows; 0 at the beginning. It never decreases.
     """
 
     def __init__(self, number: int, members: Sequence[int], rng: Random) -> None:
         """
         Args:
-            number: its own.
-            members: the numbers of all, dead or alive, its own among them; not necessarily 0, 1, 2, …
-            rng: for what is to be random.
+            number: this member's number.
+            members: the numbers of all members, dead or alive, this one included; not necessarily 0, 1, 2, …
+            rng: the source of all random numbers.
         """
         raise NotImplementedError
 
     def start(self) -> list[Message | Timer]:
-        """The leader is missed: begin a new term, as a candidate, and ask all others for their votes.
+        """Begin a new term as a candidate, and request the votes of all other members.
 
-        One's own vote is one's own. Who has the votes of more than half of `members` leads, and says so at once.
+        A candidate votes for itself. It leads as soon as it has the votes of more than half of `members`, and then
+        sends heartbeats at once.
         """
         raise NotImplementedError
 
     def receive(self, message: Message) -> list[Message | Timer]:
-        """A message has come.
+        """Handle a message.
 
-        Of an older term: it says nothing any more. Of a newer one: that is the term from now on, in which
-        no leader is known yet, and no vote is given yet. Then, whatever its kind asks for.
+        Ignore a message of an older term. On a message of a newer term, enter that term, without a known
+        leader and without a vote given. Then handle the message by its kind.
 
-        A member has one vote per term, which goes to the first that asks for it. Who has voted, or has
-        heard the leader, waits anew.
+        A member has one vote per term, and gives it to the first candidate that requests it. The time-out
+        restarts when a member votes for a candidate and when it receives a heartbeat.
         """
         raise NotImplementedError
 
     def timeout(self) -> list[Message | Timer]:
-        """The timer has run out: time for the leader's next heartbeat, or for a new election."""
+        """Handle an expired timer: send the leader's next heartbeats, or begin a new election."""
         raise NotImplementedError

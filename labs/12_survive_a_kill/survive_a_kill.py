@@ -1,4 +1,4 @@
-"""Lab 12: a worker is killed in the middle of the training, and the others go on as if it had never been there.
+"""Lab 12: a worker is killed during training, and the remaining workers continue and get the same result.
 
 Complete the four functions, then: farandole lab check 12
 """
@@ -12,45 +12,46 @@ from farandole_tools.lab.ulfm_communicator import PeerLost, UlfmCommunicator  # 
 
 
 def divide(samples: Sequence[int], rank: int, size: int) -> Sequence[int]:
-    """The part of `samples` on which rank `rank` of `size` works.
+    """Return the part of `samples` that rank `rank` of `size` processes.
 
-    Each sample is in exactly one rank's part, and the parts differ by one sample at most. Some are empty
-    if there are more ranks than samples.
+    Each sample is in exactly one rank's part, and the parts differ by one sample at most. Some parts are
+    empty if there are more ranks than samples.
     """
     raise NotImplementedError
 
 
 def recover(comm: UlfmCommunicator, done: bool) -> UlfmCommunicator | None:
-    """Agree with all living ranks on how to go on. Every rank calls it, whether it has noticed a death or not.
+    """Agree with all living ranks on how to continue. Every rank calls it, whether or not it has detected a failure.
 
     Args:
-        done: whether this rank has come to the end of its work; False if it was interrupted.
+        done: whether this rank has finished its work; False if a failure interrupted it.
 
     Returns:
-        None if all are done, on all ranks alike; else a communicator of the living ranks.
+        None, on all ranks, if all are done; otherwise a communicator of the living ranks.
     """
     raise NotImplementedError
 
 
 def catch_up(comm: UlfmCommunicator, worker: Worker) -> None:
-    """Make all workers ready to take the same step, with the same parameters and the same momentum.
+    """Bring all workers to the same step, with the same parameters and the same momentum.
 
-    That is the step of the one who has come furthest: none that anybody has done is done again. Who is
-    behind gets the state from there. A step that was begun and not done begins anew: with an empty
-    gradient, and with the random numbers that it had before.
+    This is the step of the most advanced worker: no step that any worker has completed is repeated. A worker
+    that is behind receives the state of the most advanced one. A step that was begun but not completed
+    starts again, with a zero gradient and with the random numbers that it had before.
 
-    If a rank dies in here it raises `PeerLost`, and the worker is then either as it was or has caught up.
+    If a rank dies during the call, the call raises `PeerLost`. The worker then has either its old state or
+    the new one.
     """
     raise NotImplementedError
 
 
 def train(comm: UlfmCommunicator, worker: Worker, steps: int) -> None:
-    """Train until `steps` steps are done by all living workers, however many die meanwhile.
+    """Train until all living workers have completed `steps` steps, however many workers die meanwhile.
 
-    A step is: compute the gradient of one's own part of `worker.batch()`, sum it over all ranks, update.
-    Nothing may be kept in global variables; you may add attributes to `worker`.
+    In a step, each worker computes the gradient of its own part of `worker.batch()`, sums it over all ranks,
+    and updates. Do not keep state in global variables; you may add attributes to `worker`.
 
     Args:
-        comm: of all ranks at the start.
+        comm: the communicator of all ranks at the start.
     """
     raise NotImplementedError

@@ -1,4 +1,4 @@
-"""Lab 18: attention to a sequence that is divided over the ranks, with blocks of keys and values that go around a ring.
+"""Lab 18: attention over a sequence divided among the ranks, with blocks of keys and values passed around a ring.
 
 Complete what raises NotImplementedError, then: farandole lab check 18
 """
@@ -14,12 +14,12 @@ if TYPE_CHECKING:
 
 
 def attend(query: np.ndarray, key: np.ndarray, value: np.ndarray, ahead: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return the attention of some queries to one block of keys, and how much weight it has.
+    """Return the attention of some queries to one block of keys, and the weight of the block.
 
-    The score of query i and key j is query[i]·key[j]/√width. Query i sees the keys j with j <= i + ahead, and no other.
+    The score of query i and key j is query[i]·key[j]/√width. Query i sees exactly the keys j <= i + ahead.
 
     Args:
-        query, key, value: (queries, width), (keys, width), (keys, width). They stay as they are.
+        query, key, value: (queries, width), (keys, width), (keys, width). They are not changed.
         ahead: position of the first query minus position of the first key in the sequence; it may be negative.
 
     Returns:
@@ -34,22 +34,22 @@ def attend(query: np.ndarray, key: np.ndarray, value: np.ndarray, ahead: int) ->
 def join(
     answer: np.ndarray, log_sum: np.ndarray, other_answer: np.ndarray, other_log_sum: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return the answers and L of two blocks together, from those of each, as `attend` returns them.
+    """Return the answers and L for two blocks together, from those that `attend` returns for each block.
 
-    No warning, and no nan: a query may have seen no key in either block.
+    A query may have seen no key in either block. This causes no warning and no nan.
     """
     raise NotImplementedError
 
 
 def ring_attention(query: np.ndarray, key: np.ndarray, value: np.ndarray, comm: LabCommunicator) -> np.ndarray:
-    """Return the answers of this rank's queries, (n, width). Every query sees all keys of the sequence up to its own.
+    """Return the answers of this rank's queries, (n, width). A query sees all keys up to its own position.
 
-    Every rank calls it at the same time as the others. Rank r has the positions r·n to (r + 1)·n − 1.
+    Every rank calls this at the same time. Rank r has the positions r·n to (r + 1)·n − 1.
 
     Args:
-        query, key, value: (n, width), of this rank's positions; n is the same on all ranks. They stay as they are.
-        comm: this rank's connection to the others; comm.rank and comm.size say which it is, and of how many.
-            comm.exchange(send, to, receive, source) sends an array to one rank and at the same time fills another from
-            a rank. The arrays are contiguous and do not overlap.
+        query, key, value: (n, width), for this rank's positions; n is the same on all ranks. They are not changed.
+        comm: this rank's communicator: comm.rank is its number, comm.size the number of ranks.
+            comm.exchange(send, to, receive, source) sends one array to a rank and at the same time receives another
+            from a rank. The arrays are contiguous and do not overlap.
     """
     raise NotImplementedError
