@@ -1,4 +1,4 @@
-"""What lab 1 checks: every sample once, all in step, and the same gradient as one process."""
+"""Checks of lab 1: every sample once, the same number of steps on all ranks, and the gradient of one process."""
 
 from __future__ import annotations
 
@@ -182,7 +182,7 @@ def right_shares(samples: int, ranks: int) -> list[int]:
 def epoch_of(
     student: Any, samples: int, rank: int, ranks: int, steps: int, seed: int = 0, epoch: int = 0, start: int = 0
 ) -> list[Rows]:
-    """What the submission's `batches` returns, as lists of numbers; anything else is told."""
+    """Return what the submission's `batches` returns, as lists of numbers; report anything else."""
     call = f"batches({samples}, {rank}, {ranks}, {steps}, {seed}, {epoch}, {start})"
     given = student.batches(samples, rank, ranks, steps, seed, epoch, start)
     expect_returned(given, call)

@@ -1,4 +1,4 @@
-"""What lab 2 checks: the result, and what went over the wire to get it."""
+"""Checks of lab 2: the result, and the messages and bytes that were sent to compute it."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def gradients(length: int, ranks: int, dtype: type = np.float64) -> list[Vector]
 
 
 def all_reduced(student: Any, comm: Comm, length: int, dtype: type = np.float64) -> tuple[Vector, Vector]:
-    """What the submission makes of this rank's gradient, and the mean."""
+    """Return the submission's result for this rank's gradient, and the mean."""
     everybodys = gradients(length, comm.size, dtype)
     gradient = everybodys[comm.rank].copy()
     student.ring_all_reduce_mean(gradient, comm)

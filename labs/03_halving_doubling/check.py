@@ -1,4 +1,4 @@
-"""What lab 3 checks: the sum, on any number of ranks, and the messages, bytes and memory it takes."""
+"""Checks of lab 3: the sum, on any number of ranks, and the messages, bytes and memory that it costs."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def vectors(length: int, ranks: int) -> list[Vector]:
 
 
 def all_reduced(student: Any, comm: Comm, length: int) -> tuple[Vector, Vector]:
-    """What the submission makes of this rank's vector, and where it is not the sum."""
+    """Return the submission's result for this rank's vector, and the elements where it is not the sum."""
     everybodys = vectors(length, comm.size)
     vector = everybodys[comm.rank].copy()
     student.halving_doubling_all_reduce(vector, comm)
@@ -78,7 +78,7 @@ def raise_what_is_wrong(made_of: Vector, right: Vector, rank: int, size: int) ->
         as_it_was = "does a rank beyond the power of two get the sum, too?"
         lacking = "are the ranks beyond the power of two folded in?"
     expect(not np.array_equal(made_of, own), f"rank {rank}'s vector is as it was: {as_it_was}")
-    expect(not np.allclose(made_of * size, right), "the result is the mean: here the sum is asked for")
+    expect(not np.allclose(made_of * size, right), "the result is the mean: this lab needs the sum")
     complete = [i for i in range(size) if np.array_equal(made_of[i], right[i])]
     element = next(i for i in range(size) if i not in complete)
     where = f"element {element} of {size} on rank {rank}"

@@ -1,4 +1,4 @@
-"""What lab 4 checks: that the training is synchronous SGD, and in which order its events take place."""
+"""Checks of lab 4: the training is synchronous SGD, and its events happen in the right order."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ class Training:
         self.sgd = student.Overlapped(self.network, BackgroundCommunicator(comm, self.network), MOST, overlap)
 
     def step(self) -> list[Event]:
-        """Take one; what has happened in it."""
+        """Take a step and return its events."""
         network, samples = self.network, parts(self.done, self.comm.size)
         self.shares = [len(part) / BATCH for part in samples]
         self.gradients = [self._gradient(rank, part) for rank, part in enumerate(samples)]
@@ -100,7 +100,7 @@ class Training:
         return list(network.events)
 
     def expect_right(self) -> None:
-        """That the parameters are those of one process."""
+        """Check that the parameters are those of one process."""
         expect_not_in_use(self.network)
         wrong = self._unlike(self.right)
         if wrong.size:
@@ -109,7 +109,7 @@ class Training:
             expect(False, f"{where} has other values than in one process that has the whole batch")
 
     def expect_first_step_right(self, before: Vector) -> None:
-        """The same after the first step, with the usual mistakes told apart by what they come to."""
+        """Check the same after the first step, and identify the usual mistakes by their results."""
         expect_not_in_use(self.network)
         if not self._unlike(self.right).size:
             return
@@ -130,7 +130,7 @@ class Training:
         return [share * gradient for share, gradient in zip(self.shares, self.gradients, strict=True)]
 
     def _gradient(self, rank: int, samples: Sequence[int]) -> Vector:
-        """That rank's, by itself."""
+        """Return the gradient of that rank alone."""
         alone = Network()
         alone.values[:], alone.route = self.right, self.route(rank, self.done)
         alone.backward(samples, lambda number: None)
@@ -161,12 +161,12 @@ def expect_all_reduced(events: Sequence[Event]) -> None:
 
 
 def expect_not_in_use(network: Network) -> None:
-    """That nothing was updated with what stands in a part while it is being reduced."""
+    """Check that no update used a part of the gradients while it was being reduced."""
     moved = [each for each, place in enumerate(network.places) if abs(network.values[place]).max() > OF_NO_USE / 1e9]
     expect(
         not moved,
-        f"{told(moved)} {are(moved)} updated with what stands in a gradient while it is being reduced: is every "
-        "reduction waited for before the update?",
+        f"{told(moved)} {are(moved)} updated with a gradient that is still being reduced: does the step "
+        "wait for every reduction before the update?",
     )
 
 

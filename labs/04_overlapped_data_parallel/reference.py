@@ -1,4 +1,4 @@
-"""What farandole/data_parallel/overlapped.py does, in this lab's words; the buckets are its own.
+"""The method of farandole/data_parallel/overlapped.py in the form of this lab; the buckets are its own.
 
 There backward calls hooks that torch keeps, and a separate thread sends, by one of our all-reduces.
 """

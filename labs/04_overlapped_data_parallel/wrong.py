@@ -340,11 +340,11 @@ MUTANTS = [
         name="waits_for_the_last_one_only",
         says="Waits for the last reduction, and assumes that the others are done by then.",
         fails={
-            "weighted mean": "is every reduction waited for before the update?",
-            "same bits": "is every reduction waited for before the update?",
+            "weighted mean": "does the step wait for every reduction before the update?",
+            "same bits": "does the step wait for every reduction before the update?",
             "waits": "the update comes before the wait for parameters 10 and 11",
-            "one order": "what stands in a gradient while it is being reduced",
-            "unused parameters": "what stands in a gradient while it is being reduced",
+            "one order": "with a gradient that is still being reduced",
+            "unused parameters": "with a gradient that is still being reduced",
         },
         changes={
             """

@@ -1,4 +1,4 @@
-"""What lab 5 checks: that training in 16 bits is the one in 32, and that all ranks leave out the same steps."""
+"""Checks of lab 5: training in 16 bits gives the result of 32 bits, and all ranks skip the same steps."""
 
 from __future__ import annotations
 
@@ -205,7 +205,7 @@ class Training:
         return [self.network.backward(half, part, scale).astype(np.float64) / scale for part in samples]
 
     def expect_moved(self, steps: int, why: str) -> None:
-        """That in so many steps master comes to where it should; otherwise say `why`."""
+        """Take `steps` steps, and check that master is right afterwards; if not, report `why`."""
         for _ in range(steps):
             self.step()
         far, right = (abs(each).max() for each in (self.moved, self.right))
@@ -292,8 +292,8 @@ def check_any_scale(student: Any, comm: Comm) -> None:
                 differ = np.count_nonzero(other != expected)
                 expect(
                     not differ,
-                    f"{differ} parameters are others with a scale of {value:g} than with {used[0]:g}: a power of two "
-                    "costs no bit, if it is the same one before and after backward",
+                    f"{differ} parameters differ between a scale of {value:g} and one of {used[0]:g}: a power of "
+                    "two loses no bit if the same one is used before and after backward",
                 )
 
 
@@ -326,7 +326,7 @@ def expect_taken(rank: int, before: Vector, after: Vector, other: Vector) -> Non
 
 
 def expect_told(rank: int, told: list[bool], step: int) -> None:
-    """What a rank's scale has been told until now."""
+    """Check the calls of observe that a rank's scale has received until now."""
     often = f"{len(told)} time{'s' * (len(told) != 1)} in {step + 1} step{'s' * (step > 0)}"
     expect(len(told) == step + 1, f"rank {rank} calls observe {often}: call it once for each step")
     text = "no overflow, and there was one" if step in OVERFLOWS else "an overflow, and there was none"

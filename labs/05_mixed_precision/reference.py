@@ -1,4 +1,4 @@
-"""What farandole/data_parallel/mixed_precision.py does, in this lab's words; the loss scale is its own.
+"""The method of farandole/data_parallel/mixed_precision.py in the form of this lab; the loss scale is its own.
 
 There torch computes, on whatever device there is, and one of our all-reduces sends.
 """
@@ -25,7 +25,7 @@ class MixedPrecision:
         self.finish(self.gradient(samples, share))
 
     def gradient(self, samples: Sequence[int], share: float) -> np.ndarray:
-        """What this rank contributes, in float32."""
+        """Return this rank's contribution, in float32."""
         scale = self.scale.value
         half = self.master.astype(np.float16)
         gradient = self.network.backward(half, samples, scale).astype(np.float32)

@@ -76,7 +76,7 @@ MUTANTS = [
     Mutant(
         name="divides_by_the_next_scale",
         says="Reports the step to the scale before it divides by the scale.",
-        fails={"any scale": "step 0: 43 parameters are others with a scale of 64 than with 256"},
+        fails={"any scale": "step 0: 43 parameters differ between a scale of 64 and one of 256"},
         changes={
             "gradient *= share / scale": "gradient *= share",
             "self.update(gradient)": "self.update(gradient / self.scale.value)",
@@ -156,7 +156,7 @@ MUTANTS = [
             "shares": "master moves by the gradient of the scaled loss",
             "small gradients": "after 4 steps master has moved by",
             "small updates": "after 64 steps master has moved by",
-            "any scale": "step 0: 43 parameters are others with a scale of 4096 than with 256",
+            "any scale": "step 0: 43 parameters differ between a scale of 4096 and one of 256",
             "skip": "rank 0 leaves out a step without an overflow",
         },
         changes={"gradient *= share / scale": "gradient *= share"},

@@ -1,4 +1,4 @@
-"""What lab 6 checks: which server holds which keys, what a push does, and the exchange on real ranks."""
+"""Checks of lab 6: the assignment of keys to servers, the effect of a push, and the exchange on real ranks."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 Vector = NDArray[Any]
 
-KEYS = 2000  # that a ring is asked for
+KEYS = 2000  # keys looked up on a ring
 FAIR = 1.75  # times its share that a server with 64 points may have; by chance it has more once in a million times
 
 
@@ -52,7 +52,7 @@ def check_same_everywhere(student: Any, comm: Comm) -> None:
     expect(
         not differ.size,
         f"the ranks do not agree on which server holds {counted(differ.size, 'key')} of {KEYS:,}: "
-        "Python's hash() of a text is another one in every process; hashlib's functions are the same everywhere",
+        "Python's hash() of a string differs between processes; hashlib's functions are the same everywhere",
     )
     turned = servers_of(student, [3, 1, 0, 2])
     expect(
@@ -233,7 +233,7 @@ class Session:
         return (10 * worker + clock + 1.0) * np.arange(1, self.keys + 1)
 
     def effect(self, worker: int, clock: int) -> Vector:
-        """What this push does to the parameters, at rate 1."""
+        """Return the change of the parameters by this push, at rate 1."""
         change = np.zeros(self.keys)
         for number in self.pushed(worker, clock):
             part = slice(self.ranges[number].start, self.ranges[number].stop)

@@ -1,4 +1,4 @@
-"""What lab 7 checks: the bound, that no worker waits in vain, and that every gradient counts once."""
+"""Checks of lab 7: the bound holds, no worker waits unnecessarily, and every gradient is applied once."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ ITERATIONS = 8
 
 
 class Play:
-    """The submission's policy, and what the workers under it do; notes down what is pushed and applied.
+    """The submission's policy, and what its workers do; records what is pushed and applied.
 
     Attributes:
         clocks: worker → iterations completed, of those that have not left.
@@ -99,7 +99,7 @@ class Play:
         return self._note(self._policy.leave(worker), f"leave({worker})")
 
     def moves(self, seed: int, leaving: float = 0.0) -> Iterator[tuple[str, int]]:
-        """What happens, in some right order, each before it happens: "start", "push" or "leave", and the worker.
+        """Yield the events of a valid order, each before it happens: "start", "push" or "leave", and the worker.
 
         Some workers are much slower than others. Which worker may start is decided here, not by the
         submission, so that one mistake does not hide what else is right or wrong.

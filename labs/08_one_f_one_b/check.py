@@ -1,4 +1,4 @@
-"""What lab 8 checks: that the schedule is right, what it holds, and how long its stages are idle."""
+"""Checks of lab 8: the schedule is right, its memory is bounded, and its stages are idle as briefly as possible."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ WAITS = re.compile(r"stage (\d+) in Receive(Activation|Gradient)\(micro_batch=(\
 
 
 class Plan:
-    """What the submission has every stage do, for one number of stages and of micro-batches.
+    """The submission's schedule of every stage, for one number of stages and of micro-batches.
 
     Attributes:
         steps: each stage's computations, in order.

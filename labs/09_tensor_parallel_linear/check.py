@@ -1,4 +1,4 @@
-"""What lab 9 checks: that the split layers are the dense one, forward and backward, and what that costs."""
+"""Checks of lab 9: the split layers compute the same as the dense one, forward and backward, at the right cost."""
 
 from __future__ import annotations
 
@@ -215,7 +215,7 @@ def judge_gradients(layer: Any, case: Case, weights: Sequence[Vector], biases: S
             right,
             (right * case.ranks, f"is {case.ranks} times too large: is it added up over the ranks? Each has all of it"),
             (added_up(everybodys), "is a sum over the ranks: they are of different parts of A or b, and stay apart"),
-            (right / BATCH, "is a mean over the batch: the sum is asked for"),
+            (right / BATCH, "is a mean over the batch: the layer needs the sum"),
         )
 
 

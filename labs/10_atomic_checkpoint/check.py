@@ -1,4 +1,4 @@
-"""What lab 10 checks: that wherever the machine stops, and whichever byte is damaged, a whole checkpoint is loaded."""
+"""Checks of lab 10: after a crash at any point, and damage to any byte, a whole checkpoint is loaded."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ FILES, ROOM = 10, 5  # the most files, and the most bytes in checkpoints
 
 
 def payload_of(step: int) -> bytes:
-    """What is saved with that step; a short one follows a long one, so that nothing left of it goes unseen."""
+    """Return the payload of a step. A short one follows a long one, so that remains of the long one are detected."""
     return Random(step).randbytes(24 if step // 10 % 2 else 17)
 
 
@@ -149,7 +149,7 @@ def check_another_process(student: Any, comm: LabCommunicator) -> None:
     expect(
         loaded is not None,
         f"load returns None, but another process, rank 0, has saved step {before[-1]}: does a variable or a checksum "
-        "depend on the process? Python's hash() is another one in each; hashlib and zlib are the same everywhere",
+        "depend on the process? Python's hash() differs in each; hashlib and zlib are the same everywhere",
     )
     expect_loaded(student, files, (before[-1],), f"another process, rank 0, has saved step {before[-1]}")
     disk = Disk(files)
@@ -243,12 +243,12 @@ def expect_loaded(
 
 
 def holding(files: Files, step: int | None) -> set[str]:
-    """The files in which the step's payload can be seen: none if payloads are written in another form."""
+    """Return the files that contain the step's payload: none if payloads are written in another form."""
     return {name for name, data in files.items() if step is not None and payload_of(step) in data}
 
 
 def why_lost(student: Any, before: Files, after: Files, step: int, older: int | None) -> str:
-    """What to look at if the save of `step` has left no file with the older checkpoint."""
+    """Return a hint if the save of `step` has left no file with the older checkpoint."""
     if holding(after, older) or not holding(after, step):
         return ""
     disk = Disk(before)
@@ -261,14 +261,14 @@ def why_lost(student: Any, before: Files, after: Files, step: int, older: int | 
 
 
 def why_temporary(before: Files, calls: list[str], after: Files, older: int | None) -> str:
-    """What to look at if the older checkpoint was only in a file that a save writes first and then renames."""
+    """Return a hint if the older checkpoint was only in a file that a save writes first and then renames."""
     written = {name for name in holding(before, older) for call in calls if call.startswith(f"write({name!r},")}
     temporary = holding(before, older) == written - after.keys()
     return ": was a temporary file believed, and overwritten?" if written and temporary else ""
 
 
 def recognised(given: Any) -> int | None:
-    """The step of what `load` has given; what has never been saved is told."""
+    """Return the step of the checkpoint that `load` returned; report one that has never been saved."""
     if given is None:
         return None
     expect(

@@ -121,7 +121,7 @@ MUTANTS = [
     Mutant(
         name="hash_of_this_process",
         says="The checksum is hash(), which differs in every process.",
-        fails={"another process": "Python's hash() is another one in each"},
+        fails={"another process": "Python's hash() differs in each"},
         changes={
             "import hashlib": "",
             "return hashlib.sha256(content).digest() + content": """

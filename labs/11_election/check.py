@@ -1,4 +1,4 @@
-"""What lab 11 checks: that a majority elects, that no smaller group does, and that no term has two leaders."""
+"""Checks of lab 11: a majority elects, no smaller group does, and no term has two leaders."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ RESTLESS = 60  # plays
 EVENTS = 14
 ENOUGH = 50_000  # calls in one play; a right answer needs a thousand or two
 PATIENCE_S = 10.0  # of a member, and twice as long at most
-MANY = 1000  # actions in one answer; a right one has a few more than there are members
+MANY = 1000  # actions returned by one call; a right answer has a few more than there are members
 
 
 @dataclass(frozen=True)
 class View:
-    """What a member believes from `when` on, and the call that has made it believe so."""
+    """The leader and term known to a member from time `when` on, and the call that set them."""
 
     when: float
     call: str
@@ -133,13 +133,13 @@ class Play(Network):
         expect(self.calls < ENOUGH, f"by {self.now:.1f} s the members have been called {ENOUGH:,} times: {often}")
 
     def elects(self, until: float, but: int | None = None) -> bool:
-        """Whether by then a member has been elected, other than `but`; it is not waited for longer."""
+        """Run until a member other than `but` is elected, at most until `until`; return whether one was."""
         while not (found := any(elected.number != but for elected in self.elected)) and self.now < until:
             self.run(min(self.now + ROUND, until))
         return found
 
     def agree(self) -> bool:
-        """Whether all living members take one of them for the leader, in the same term."""
+        """Return whether all living members follow the same living leader, in the same term."""
         beliefs = {(leader, self.members[number].term) for number, leader in self.leaders().items()}
         return len(beliefs) == 1 and beliefs.pop()[0] in self.leaders()
 
@@ -157,7 +157,7 @@ class Play(Network):
         )
 
     def votes(self, elected: Elected) -> set[int]:
-        """Whose votes of that term it had when it began to lead, its own among them."""
+        """Return the members whose votes of that term it had when it began to lead, itself included."""
         return {elected.number} | {
             message.sender
             for _, arrived, message in self.messages

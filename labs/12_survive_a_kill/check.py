@@ -1,8 +1,8 @@
-"""What lab 12 checks: that after a death, at whichever call, the others end as without it.
+"""Checks of lab 12: after a death, at any call, the remaining ranks end with the result of a run without it.
 
-Most of it is tried on simulated ranks. Run as a program, this is one rank of a launch with real kills:
+Most of them run on simulated ranks. Run as a program, this is one rank of a launch with real kills:
 
-    check.py SUBMISSION FOLDER DROPOUT KILL [KILL …]        each KILL is rank:name of a call:how many before it
+    check.py SUBMISSION FOLDER DROPOUT KILL [KILL …]        each KILL is rank:name of a call:calls before it
 """
 
 from __future__ import annotations
@@ -105,12 +105,12 @@ class Watched(Worker):
             expect_state(self, step + 1, f"after the update of step {step} {who} is")
 
     def samples_of(self, step: int) -> list[int]:
-        """What it has worked on, if it was for this step."""
+        """Return the samples that it has processed, if they were for this step."""
         return self.part[1] if self.part[0] == step else []
 
 
 def expect_state(worker: Worker, step: int, who: str) -> None:
-    """That it has the parameters and the momentum with which `step` begins."""
+    """Check that the worker has the parameters and the momentum with which `step` begins."""
     state = state_of(worker)
     for name, part in (("parameters", slice(2)), ("momentum", slice(2, 4))):
         if not np.array_equal(state[part], STATES[step][part]):
@@ -132,7 +132,7 @@ class Trial:
         )
 
     def run(self) -> list[Call]:
-        """Train; returns the calls that were made."""
+        """Train; return the calls that were made."""
         go(self.student, self.ranks, lambda number, comm: self.student.train(comm, self.workers[number], STEPS))
         living = [worker for worker in self.workers if worker.number not in self.ranks.dead]
         for worker in living:
@@ -144,7 +144,7 @@ class Trial:
         return self.ranks.calls
 
     def _met(self, name: str, given: dict[int, Any]) -> None:
-        """What all these have given is there: if it is their gradients, do they belong together?"""
+        """Check the arguments that all these ranks gave to a call: if gradients, that they belong together."""
         workers = [self.workers[number] for number in sorted(given)]
         if name != "all_reduce" or not all(np.array_equal(given[each.number], each.gradient) for each in workers):
             return
@@ -163,12 +163,12 @@ class Trial:
             expect(not worker.stale, text)
 
     def _stalled(self, where: str) -> None:
-        """What the deadlock detector will say, should this rank never come back."""
+        """Set the text that the deadlock detector reports if this rank never returns."""
         self.comm.current_case = f"{self.comm.current_case.partition(' (')[0]} ({where})"
 
 
 def go(student: Any, ranks: SimulatedRanks, program: Any) -> None:
-    """Run it, and say in words what has ended it."""
+    """Run `program` on all ranks, and report in words why it ended."""
     try:
         ranks.run(lambda comm: program(comm.rank, comm))
     except Stuck as error:
@@ -372,7 +372,7 @@ def on_the_way(calls: Sequence[Call], number: int, size: int, before: Sequence[D
 
 
 def expect_alike(folder: Path, living: Sequence[int], dropout: bool) -> None:
-    """What the processes have left of their training."""
+    """Check the reports that the processes have left of their training."""
     reports = {int(path.stem): json.loads(path.read_text()) for path in folder.glob("*.json")}
     expect(sorted(reports) == living, f"{named(sorted(reports))} came to the end, where {named(living)} should")
     for number, report in reports.items():

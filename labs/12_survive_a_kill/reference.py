@@ -1,7 +1,7 @@
-"""What farandole/recovery/membership.py and farandole/recovery/membership_protection.py do, in this lab's words.
+"""The method of farandole/recovery/membership.py and membership_protection.py in the form of this lab.
 
-There an update is tried again until everything after the shrink has come to its end, too: a view of who
-takes which place, an election, and the groups of workers and spares.
+There an update is repeated until every step after the shrink has succeeded, too: a view that assigns the
+slots, an election, and the groups of workers and spares.
 """
 
 from __future__ import annotations

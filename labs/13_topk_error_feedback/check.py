@@ -1,4 +1,4 @@
-"""What lab 13 checks: what is chosen, that nothing is lost, the bytes, and that a training arrives."""
+"""Checks of lab 13: the choice of entries, no entry lost, the bytes, and a training that converges."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def chosen(answer: Any, call: str, k: int, length: int) -> tuple[Vector, Vector]
 
 def judge_places(places: Vector, call: str, k: int, length: int) -> None:
     expect(places.ndim == 1 and len(places) == k, f"{call} returns {places.size} places; {k} are asked for")
-    expect(places.dtype == np.int32, f"{call} returns places of {places.dtype}: int32 is asked for, 4 bytes each")
+    expect(places.dtype == np.int32, f"{call} returns places of {places.dtype}: they must be int32, 4 bytes each")
     expect(not k or 0 <= places.min() <= places.max() < length, f"{call} returns places beyond the vector's {length}")
     expect((np.diff(places) > 0).all(), f"{call} returns places that do not ascend, or one twice")
 
@@ -58,7 +58,7 @@ def check_largest(student: Any, comm: Comm) -> None:
 
 
 def judge_choice(vector: Vector, places: Vector, k: int, whose: str) -> None:
-    """Whether these are the k of largest magnitude."""
+    """Check that these are the k entries of largest magnitude."""
     order = np.sort(np.abs(vector))[::-1]
     if not k or np.abs(vector[places]).min() >= order[k - 1]:
         return
@@ -190,7 +190,7 @@ def judge_sum(result: Vector, total: Vector, each: list[tuple[Vector, Vector]], 
         for places, values in each:
             last[places] = values
         expect(not np.allclose(result, own), f"rank {comm.rank} has its own entries alone: is anything sent?")
-        expect(not np.allclose(result * comm.size, total), "the result is the mean: here the sum is asked for")
+        expect(not np.allclose(result * comm.size, total), "the result is the mean: this lab needs the sum")
         lacks_own = np.allclose(result, total - own, rtol=0, atol=1e-5)
         expect(
             not lacks_own or np.allclose(result, last),

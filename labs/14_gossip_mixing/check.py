@@ -1,4 +1,4 @@
-"""What lab 14 checks: the weights, how fast they bring all together, and the messages that do it."""
+"""Checks of lab 14: the weights, the speed of convergence to the mean, and the messages."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ def judge_weights(weights: Vector, neighbours: Graph) -> None:
     expect(
         False,
         f"W[{one}, {other}] is {weights[one, other]:.3g} and should be {right[one, other]:.3g}: rows and columns sum "
-        "to 1, but of two neighbours it is the larger degree of these two that counts, not the largest of all",
+        "to 1, but the weight of an edge uses the larger degree of its own two ranks, not the largest of the graph",
     )
 
 
@@ -361,7 +361,7 @@ def check_push_sum(student: Any, comm: Comm) -> None:
         )
         expect(
             np.allclose(values.sum(axis=0), total),
-            f"after round {number} the sum of all values is another one: does each rank give away just what it has?",
+            f"after round {number} the sum of all values has changed: do each rank's parts sum to what it had before?",
         )
         expect(
             np.isclose(weights.sum(), 5),

@@ -188,7 +188,7 @@ MUTANTS = [
     Mutant(
         name="keeps_all_and_sends_more",
         says="Keeps all of its value and sends parts as well.",
-        fails={"push-sum": "the sum of all values is another one"},
+        fails={"push-sum": "the sum of all values has changed"},
         changes={
             "new_values, new_weights = np.zeros_like(values), np.zeros_like(weights)": """
             new_values, new_weights = values.copy(), weights.copy()
@@ -232,7 +232,7 @@ MUTANTS = [
     Mutant(
         name="largest_degree_of_all",
         says="Takes the largest degree of the whole graph for every edge: that mixes, but more slowly.",
-        fails={"weights": "not the largest of all"},
+        fails={"weights": "not the largest of the graph"},
         changes={
             "weights = np.zeros((len(neighbours), len(neighbours)))": """
             largest = max(map(len, neighbours))

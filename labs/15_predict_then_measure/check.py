@@ -1,4 +1,4 @@
-"""What lab 15 checks: the fit, what an all-reduce and a step cost on paper, and predictions against measured times."""
+"""Checks of lab 15: the fit, the cost of an all-reduce and of a step by formula, and predictions of measured times."""
 
 from __future__ import annotations
 
@@ -274,7 +274,7 @@ def check_step(student: Any, comm: Comm) -> None:
 
 
 def hint_step(way: str, every: int, ranks: int, nbytes: float, alpha: float, beta: float, value: float) -> str:
-    """What the value is that was predicted: the usual mistakes, by computing them too."""
+    """Identify the usual mistake behind a wrong prediction, by computing each mistake's value."""
     if every > 1 and way != "local":
         return "`every` is of the way local; the others communicate in every step"
     compute, ring = expected_slowest(SPELL_S, ranks), ring_s(ranks, nbytes, alpha, beta)
@@ -287,7 +287,7 @@ def hint_step(way: str, every: int, ranks: int, nbytes: float, alpha: float, bet
     if way == "local":
         together = expected_slowest(in_rounds(SPELL_S, every), ranks)
         mistakes += [
-            (together + ring, f"that is a round of {every} steps; the time of one is asked for"),
+            (together + ring, f"that is a round of {every} steps; the time of one step is needed"),
             (compute + ring / every, "that is as if the slowest were waited for at every step; it is once a round"),
             (compute + ring, "H steps share one all-reduce"),
             (together / every + ring, "H steps share one all-reduce, whose time is divided by H, too"),

@@ -78,7 +78,7 @@ MUTANTS = [
     Mutant(
         name="a_round_for_a_step",
         says="Returns the time of a whole round of several steps.",
-        fails={"step": "the time of one is asked for", "real steps": "local, every 4 steps: a step took"},
+        fails={"step": "the time of one step is needed", "real steps": "local, every 4 steps: a step took"},
         changes={"return (slowest(rounds, ranks) + ring) / every": "return slowest(rounds, ranks) + ring"},
     ),
     Mutant(

@@ -1,4 +1,4 @@
-"""What lab 16 checks. The checks stand in farandole_tools.lab.loop_checks, which only the ranks import, with torch."""
+"""Checks of lab 16. They are in farandole_tools.lab.loop_checks, which only the ranks import, with torch."""
 
 from __future__ import annotations
 

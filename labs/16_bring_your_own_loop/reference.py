@@ -1,4 +1,4 @@
-"""What loop.py, parts.py and synchronous.py in farandole/own_loop/ do, in this lab's words.
+"""The methods of loop.py, parts.py and synchronous.py in farandole/own_loop/ in the form of this lab.
 
 There a rank reads only its own share of the data, any all-reduce of the project adds up, and the method "backup" keeps
 copies of the state in the memory of other ranks. Here the state is in one file.

@@ -1,4 +1,4 @@
-"""What lab 17 checks: the halves of an all-reduce, an optimizer in parts, and a step that gathers layer by layer."""
+"""Checks of lab 17: the halves of an all-reduce, an optimizer in parts, and a step that gathers layer by layer."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What lab 18 checks: attention of one block, two blocks joined, the ring's result, and what it takes."""
+"""Checks of lab 18: attention of one block, two blocks joined, the ring's result, and its cost."""
 
 from __future__ import annotations
 
@@ -148,7 +148,7 @@ def check_join(student: Any, comm: Comm) -> None:
 
 
 def ring(student: Any, comm: Comm, own: int = OWN, width: int = WIDTH) -> tuple[Vector, list[Vector]]:
-    """What the submission makes of this rank's positions; and the whole sequence."""
+    """Return the submission's result for this rank's positions, and the whole sequence."""
     whole = numbers(comm.size * own, width)
     here = slice(comm.rank * own, (comm.rank + 1) * own)
     parts = [each[here].copy() for each in whole]

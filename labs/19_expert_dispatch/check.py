@@ -1,4 +1,4 @@
-"""What lab 19 checks: routing, capacity, the all-to-all with its bytes, and the whole layer on all ranks."""
+"""Checks of lab 19: routing, capacity, the all-to-all with its bytes, and the whole layer on all ranks."""
 
 from __future__ import annotations
 
@@ -189,7 +189,7 @@ class Layer:
         return np.flatnonzero(self.of_token == self.comm.rank)
 
     def run(self, student: Any, capacity: int) -> Array:
-        """What the submission makes of this rank's tokens."""
+        """Return the submission's result for this rank's tokens."""
 
         def expert(number: int) -> Any:
             def compute(rows: Array) -> Array:
@@ -253,7 +253,7 @@ def check_capacity(student: Any, comm: Comm) -> None:
                 [accepted(layer.choice[layer.of_token == rank], nothing, capacity) for rank in range(comm.size)]
             )
             expect(not alike(found, layer.right(apart)), f"{what} is that of {capacity} tokens of *each rank*: an "
-                   "expert accepts so many of all ranks together")  # fmt: skip
+                   f"expert accepts {capacity} over all ranks together")  # fmt: skip
             expect(not alike(found, layer.right(layer.kept(PLENTY))), f"{what} is that without a capacity")
             equal(what, found, right, ": which tokens are accepted, and is it 0 for the others?")
 
