@@ -195,7 +195,7 @@ def expect_early(events: Sequence[Event], step: int) -> None:
 
 
 def expect_waits(events: Sequence[Event]) -> None:
-    """Nothing is waited for before the last gradient is there, all is before the update, and there is one update."""
+    """Check that all waits come after the last gradient and before the update, and that there is one update."""
     names = [event.name for event in events]
     last = max(index for index, name in enumerate(names) if name == "gradient")
     for index, event in enumerate(events[:last]):

@@ -27,7 +27,7 @@
 from farandole_tools.lab.instrumented_network import Network
 
 # %% [markdown]
-# ## 1 The network, and what it says
+# ## 1 The network, and what it reports
 #
 # Three branches stand side by side. Each has two layers, so four parameters, `W b W b`; 0 to 3 are the first branch's.
 # Backward calls your function whenever a gradient has been computed. Here the function looks at what is in the vector.
@@ -70,7 +70,7 @@ for route in ((1, 2, 0), (1, 0)):
 
 # %%
 def draw(buckets, begun_after):
-    """The buckets' gradients come one after the other; bucket i is begun after so many gradients."""
+    """Draw the gradients, one after the other, and the reductions; bucket i begins after begun_after[i] gradients."""
     letters = "abcdefghijkl"
     backward = "".join(2 * letter for letter, bucket in zip(letters, buckets, strict=False) for _ in bucket)
     wire = ""
@@ -154,5 +154,5 @@ print(f"rank {comm.rank}:", *(form[event.name].format(numbers(event.parameters))
 # 2. Wait for each reduction right after you have begun it, and have it checked. Only one check fails. Why is the result
 #    right, and what has been lost?
 # 3. Let every rank begin whichever bucket is complete first, with MPI's own `Iallreduce` and buckets of the same
-#    length. What would come of it, and would anybody notice?
+#    length. What would each rank add up, and would any rank report an error?
 # 4. The notebook `05_overlap` measures what you have drawn. Where does it gain nothing, and why?

@@ -317,7 +317,7 @@ def expect_left_out(rank: int, before: Vector, after: Vector) -> None:
     moved = np.count_nonzero(after != before)
     infinite = np.count_nonzero(~np.isfinite(after))
     told = f"{infinite} parameters of rank {rank} are infinite or no numbers" if infinite else f"rank {rank} moves"
-    expect(not moved, f"{told}: this step is to be left out by all; what says so is the sum, which all have")
+    expect(not moved, f"{told}: all ranks have to skip this step; the sum, which they all have, shows the overflow")
 
 
 def expect_taken(rank: int, before: Vector, after: Vector, other: Vector) -> None:

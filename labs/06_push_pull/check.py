@@ -285,7 +285,7 @@ class Session:
             expect(
                 not others,
                 f"{where}: a pull of range 1, {self.ranges[1]}, changes the parameter of key {(others or [0])[0]}: "
-                "only the ranges that are asked for are fetched into their places",
+                "a pull writes only the requested ranges into their places",
             )
             for other in self.workers(size):
                 if other > worker:
@@ -397,7 +397,7 @@ def check_bytes(student: Any, comm: Comm) -> None:
     expect(
         comm.bytes_sent == right,
         f"rank {comm.rank} sent {comm.bytes_sent:,} bytes where {right:,} are right ({what}): "
-        "do only the ranges that are asked for travel?",
+        "are only the requested ranges sent?",
     )
     with comm.case("what a client requests"):
         judge_requests(student, comm)

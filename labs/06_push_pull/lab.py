@@ -84,7 +84,7 @@ draw("ABCDE", virtual_nodes=10)
 # The shares are more even now, and E takes keys from every server. With 64 points each, which is what you will use,
 # they are more even still. What happens to the keys of A when A leaves?
 #
-# ## 2 Every rank must come to the same answer
+# ## 2 Every rank must compute the same answer
 #
 # No rank asks another which server holds a key: each computes it. That needs a hash function which is the same in every
 # process.

@@ -324,7 +324,7 @@ def cut(number_of_keys: int, ranges: int) -> list[range]:
         says="Pulls all ranges, not only the requested ones: the others are sent and overwritten, too.",
         fails={
             "acknowledged": "a pull of range 1, range(3, 6), changes the parameter of key 0",
-            "bytes": "do only the ranges that are asked for travel?",
+            "bytes": "are only the requested ranges sent?",
         },
         changes={
             """
@@ -436,7 +436,7 @@ def cut(number_of_keys: int, ranges: int) -> list[range]:
         name="whole_gradient_with_every_range",
         says="Sends the whole gradient with every range; the server takes the part that it needs.",
         fails={
-            "bytes": "do only the ranges that are asked for travel?",
+            "bytes": "are only the requested ranges sent?",
         },
         changes={
             "gradient = np.empty(len(ranges[number]))": "gradient = np.empty(ranges[-1].stop)",

@@ -128,7 +128,7 @@ class Play:
         expect(not lost, f"all workers have left, and {told(lost)} has never been applied{self.why(lost)}")
 
     def due(self) -> list[Gradient]:
-        """Return what is still held and should not be: every worker that is there has begun iteration c − s."""
+        """Return what is still held and should not be: every remaining worker has begun iteration c − s."""
         begun = min((clock + (worker in self.computing) for worker, clock in self.clocks.items()), default=math.inf)
         return [each for each in self.pushed if each[1] - self.staleness < begun and each not in self.applied]
 
@@ -163,7 +163,7 @@ class Play:
 
 
 def check_asking(play: Play, seed: int) -> None:
-    """The answers are the same if every worker is asked once before it starts, and if it is asked twice."""
+    """The answers are the same if every worker is asked once or twice before it starts."""
     if seed > 1:  # in two plays of each case it shows
         return
     once, twice = play, play.from_the_beginning()
@@ -172,13 +172,13 @@ def check_asking(play: Play, seed: int) -> None:
             answers = [each.may_start(worker) for _ in range(times if move == "start" else 0)]
             expect(
                 len(set(answers)) < 2,
-                f"asked twice in a row, may_start({worker}) returns {answers}: being asked must change nothing",
+                f"called twice in a row, may_start({worker}) returns {answers}: a call must change no state",
             )
     for (call, one), (_, other) in zip(once.answers, twice.answers, strict=True):
         expect(
             one == other,
-            f"{call} returns {other} if may_start has been asked twice before each start, and {one} if once: being "
-            "asked must change nothing",
+            f"{call} returns {other} if may_start was called twice before each start, and {one} if once: a "
+            "call must change no state",
         )
 
 
@@ -258,7 +258,7 @@ def expect_nothing_due(play: Play) -> None:
         return
     if due := play.due():
         since = due[0][1] - play.staleness
-        why = f"every worker that is there has begun iteration {since}" if since >= 0 else "it is of the first s"
+        why = f"every remaining worker has begun iteration {since}" if since >= 0 else "it is of the first s"
         expect(False, f"{play.last} does not apply {told(due)}: {why}, so it must be held no longer{play.why(due)}")
 
 

@@ -92,9 +92,9 @@ MUTANTS = [
     ),
     Mutant(
         name="counts_a_start_when_asked",
-        says="Counts an iteration as begun when it allows it: asked twice, it counts two.",
+        says="Counts an iteration as begun when it allows it: called twice, it counts two.",
         fails={
-            "bound": "if may_start has been asked twice before each start",
+            "bound": "if may_start was called twice before each start",
             "reads": "must have been applied by then",
             "staleness zero": "which mini-batch SGD has not applied yet",
             "leaving": "must be held no longer",
@@ -116,7 +116,7 @@ MUTANTS = [
         name="counts_an_iteration_when_asked",
         says="Counts an iteration as completed when it allows it: asked again, the worker is one further.",
         fails={
-            "bound": "asked twice in a row, may_start(0) returns [True, False]",
+            "bound": "called twice in a row, may_start(0) returns [True, False]",
             "liveness": "although no worker is slower",
             "staleness zero": "may start iteration 1 before worker",
             "leaving": "still has to wait",

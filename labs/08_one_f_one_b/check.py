@@ -69,7 +69,7 @@ class Plan:
             )
 
     def judge_order(self) -> Execution:
-        """Returns what comes of the schedule when all stages are at work."""
+        """Return the execution of the schedule by all stages."""
         self.judge_complete()
         for stage, steps in enumerate(self.steps):
             for micro_batch in range(self.micro_batches):
@@ -122,7 +122,7 @@ class Plan:
         answer = student.computations(stage, self.stages, self.micro_batches)
         expect_returned(answer, call, by="yield")
         steps = list(islice(answer, ENOUGH))
-        expect(len(steps) < ENOUGH, f"{call} goes on and on: more than {ENOUGH - 1} computations")
+        expect(len(steps) < ENOUGH, f"{call} does not end: more than {ENOUGH - 1} computations")
         for step in steps:
             match step:
                 case Forward(chunk=0) | Backward(chunk=0) | Update(batch=0):

@@ -51,7 +51,7 @@ def check_load(student: Any, comm: LabCommunicator) -> None:
         right = isinstance(given, tuple | list) and tuple(given) == (7, payload)
         expect(right, f"(7, {payload[:20]!r}) has been saved, and load returns {str(given)[:60]}")
     remembered = student.load(Disk())
-    expect(remembered is None, "from an empty disk load returns what was saved on another: only the disk may remember")
+    expect(remembered is None, "from an empty disk load returns what was saved on another: keep state only on the disk")
 
 
 def check_crash(student: Any, comm: LabCommunicator) -> None:
@@ -264,7 +264,7 @@ def why_temporary(before: Files, calls: list[str], after: Files, older: int | No
     """Return a hint if the older checkpoint was only in a file that a save writes first and then renames."""
     written = {name for name in holding(before, older) for call in calls if call.startswith(f"write({name!r},")}
     temporary = holding(before, older) == written - after.keys()
-    return ": was a temporary file believed, and overwritten?" if written and temporary else ""
+    return ": did load accept a temporary file, which the next save has overwritten?" if written and temporary else ""
 
 
 def recognised(given: Any) -> int | None:

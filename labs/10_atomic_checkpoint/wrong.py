@@ -346,7 +346,7 @@ MUTANTS = [
     Mutant(
         name="believes_the_temporary_file",
         says="Loads the newest of all files, the temporary one too, which the next save overwrites.",
-        fails={"good slot": "was a temporary file believed, and overwritten?"},
+        fails={"good slot": "did load accept a temporary file, which the next save has overwritten?"},
         changes={
             "(unpacked(disk, name) for name in SLOTS)), default=None)": """
             (unpacked(disk, name) for name in disk.names())), default=None)
@@ -375,7 +375,7 @@ MUTANTS = [
         name="remembers_the_checkpoint",
         says="Keeps the last checkpoint in a variable, too, and loads that: a restarted process has no such variable.",
         fails={
-            "load": "only the disk may remember",
+            "load": "keep state only on the disk",
             "another process": "load returns step 99, but another process, rank 0, has saved step 30",
         },
         changes={

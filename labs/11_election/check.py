@@ -47,7 +47,7 @@ class View:
 
 
 class Watched:
-    """A member as submitted: what it answers is looked at before it is done, what it believes is noted down."""
+    """A member as submitted: its actions are checked before they are executed, and its leader and term are recorded."""
 
     def __init__(self, play: Play, student: Any, number: int, numbers: Sequence[int], seed: int) -> None:
         self.play, self.number, self.numbers = play, number, numbers
@@ -84,7 +84,7 @@ class Watched:
         needed = "where a list of Message(…) and Timer(…) is needed"
         expect(isinstance(answer, Iterable), f"{who} returns {told(answer)}, {needed}")
         actions = taken(answer, MANY)
-        expect(len(actions) < MANY, f"{who} returns something that has no end")
+        expect(len(actions) < MANY, f"{who} returns something that never ends")
         self._look()
         for action in actions:
             expect(isinstance(action, Message | Timer), f"{who} returns {told(action)}, {needed}")
@@ -167,7 +167,7 @@ class Play(Network):
         }
 
     def candidacies(self) -> dict[tuple[int, int], float]:
-        """(number, term) → when it asked for votes."""
+        """(number, term) → when it requested votes."""
         asked: dict[tuple[int, int], float] = {}
         for sent, _, message in self.messages:
             if message.kind == "request vote":
@@ -239,12 +239,12 @@ def expect_right_timers(student: Any, comm: LabCommunicator) -> None:
         expect_patient(seconds)
         expect(seconds == other, f"with the same rng it waits {seconds} s, and {other} s: draw from rng alone")
         expect_no_timer(candidate, Message("vote", 1, 0, candidate.term), "1 votes for it, and it has no majority yet")
-    with comm.case("5 members, 1 asks 0 for its vote in term 1"):
+    with comm.case("5 members, 1 requests the vote of 0 in term 1"):
         voter = Play(student, range(5)).members[0]
         expect_patient(timer(voter.receive(Message("request vote", 1, 0, 1))))
-        expect_no_timer(voter, Message("request vote", 2, 0, 1), "2 asks in the same term and gets no vote")
+        expect_no_timer(voter, Message("request vote", 2, 0, 1), "2 requests a vote in the same term and gets none")
         expect_patient(timer(voter.receive(Message("heartbeat", 1, 0, 1))))
-        expect_no_timer(voter, Message("request vote", 3, 0, 0), "3 asks in term 0, which is over")
+        expect_no_timer(voter, Message("request vote", 3, 0, 0), "3 requests a vote in term 0, which is over")
 
 
 def timer(actions: Sequence[Action]) -> float | None:
@@ -263,7 +263,7 @@ def expect_patient(seconds: float | None) -> None:
 def expect_no_timer(member: Watched, message: Message, why: str) -> None:
     actions = member.receive(message)
     if not any(isinstance(action, Message) for action in actions):  # one that votes or leads is another mistake
-        text = f"{why}: it sets its timer anew, which only heartbeats, its own vote and its own candidacy do"
+        text = f"{why}: it restarts its timer, but only heartbeats, its own vote and its own candidacy may"
         expect(timer(actions) is None, text)
 
 
@@ -280,7 +280,7 @@ def expect_not_disturbed(play: Play, leader: Elected) -> None:
             if (message.kind, message.to) == ("heartbeat", number) and arrived is not None and arrived <= when
         ]
         came = f"came {when - max(heard):.1f} s before" if heard else "has not come yet"
-        expect(False, f"{text}, although {leader.number} leads and lives: {leader.number}'s last heartbeat {came}")
+        expect(False, f"{text}, although {leader.number} leads and is alive: {leader.number}'s last heartbeat {came}")
 
 
 def check_successor(student: Any, comm: LabCommunicator) -> None:
@@ -359,7 +359,9 @@ def expect_nothing_of_old_votes(student: Any, comm: LabCommunicator) -> None:
     candidate.start()
     old = candidate.term
     candidate.timeout()
-    with comm.case(f"5 members; 0 stands in term {old}, receives nothing, and stands again in term {candidate.term}"):
+    with comm.case(
+        f"5 members; 0 is a candidate in term {old}, receives nothing, and is one again in term {candidate.term}"
+    ):
         expect(candidate.term > old, "each time needs a new term, or votes for the one count in the other")
         expect(candidate.term == old + 1, f"it goes on from term {old} to {candidate.term}: the next one is {old + 1}")
         for other in (1, 2, 3):
@@ -369,7 +371,7 @@ def expect_nothing_of_old_votes(student: Any, comm: LabCommunicator) -> None:
     with comm.case("5 members; 0 receives the heartbeat of 1, which leads in term 3"):
         voter.receive(Message("heartbeat", 1, 0, 3))
         votes = any(isinstance(action, Message) for action in voter.receive(Message("request vote", 2, 0, 2)))
-        expect(not votes, "it votes for 2, which asks in term 2")
+        expect(not votes, "it votes for 2, a candidate in term 2")
 
 
 def expect_one_leader_in_restless_plays(student: Any, comm: LabCommunicator, copies: int = 1) -> None:
@@ -455,12 +457,12 @@ def check_split_votes(student: Any, comm: LabCommunicator) -> None:
 
 
 def begun(play: Play) -> str:
-    """When the first two asked for votes: in step, perhaps."""
+    """Return when the first two requested votes; it may have been at the same times."""
     times: dict[int, list[float]] = {}
     for (number, _), when in play.candidacies().items():
         times.setdefault(number, []).append(when)
-    first = [f"{number} asked for votes at {clock(moments)}" for number, moments in sorted(times.items())[:2]]
-    return ", ".join(first) or "no member has asked for votes"
+    first = [f"{number} requested votes at {clock(moments)}" for number, moments in sorted(times.items())[:2]]
+    return ", ".join(first) or "no member has requested votes"
 
 
 def check_duplicates(student: Any, comm: LabCommunicator) -> None:

@@ -42,7 +42,7 @@ from farandole.recovery.election.steps import Message
 
 # %%
 def show(network):
-    """Whom each of the living takes for the leader, and in which term."""
+    """Print the leader that each living member knows, and its term."""
     leaders = network.leaders()
     believed = (f"{number}→{leader}" for number, leader in leaders.items())
     print(f"{network.now:3.0f} s:", *believed, " terms", *(network.nodes[number].term for number in leaders))
@@ -181,5 +181,6 @@ show(network)
 #    tell the operator of the training?
 # 3. How many messages does an election take, from the first request to the last heartbeat, among n members? The
 #    bully's takes n(n − 1) if the highest is dead and the lowest starts. (Count them: `network.sent`.)
-# 4. The project's implementation is `reference/farandole/recovery/election/raft.py`; in `ring.py` beside it a number
-#    goes round, and only the highest comes home. What has the ring to know that Raft need not?
+# 4. The project's implementation is `reference/farandole/recovery/election/raft.py`; in `ring.py` beside it
+#    numbers travel around a ring, and only the highest returns to its sender. What must the ring know that Raft need
+#    not?

@@ -178,7 +178,7 @@ MUTANTS = [
         name="heartbeats_do_not_calm_it",
         says="Does not restart its timer at a heartbeat.",
         fails={
-            "heartbeats": "member 1 begins term 2, although 0 leads and lives: 0's last heartbeat came 1.1 s before",
+            "heartbeats": "member 1 begins term 2, although 0 leads and is alive: 0's last heartbeat came 1.1 s before",
             "heal": "know of no leader",
         },
         changes={"return [self.patience()]": "return []"},
@@ -187,7 +187,7 @@ MUTANTS = [
         name="higher_terms_of_candidates_only",
         says="Adopts a higher term from a request for its vote, but not from a leader's heartbeat.",
         fails={
-            "one leader": "0 receives the heartbeat of 1, which leads in term 3: it votes for 2, which asks in term 2",
+            "one leader": "0 receives the heartbeat of 1, which leads in term 3: it votes for 2, a candidate in term 2",
             "heal": "0 leads (term 2), 1 leads (term 1)",
         },
         changes={
@@ -213,7 +213,7 @@ MUTANTS = [
             "majority": "that is a majority, and at 150 s",
             "one leader": "no member has ever been elected",
             "heal": "know of no leader (term 0)",
-            "split votes": "no member has been elected; 0 asked for votes at",
+            "split votes": "no member has been elected; 0 requested votes at",
             "duplicates": "at 5 s 0 knows of no leader (term 1), 1 knows of no leader (term 0)",
         },
         changes={
@@ -231,7 +231,7 @@ MUTANTS = [
             "successor": "2 dies at 20 s, and at 170 s 5 and 11 know of no leader",
             "one leader": "no member has ever been elected",
             "heal": "0, 1 and 2 know of no leader",
-            "split votes": "no member has been elected; 0 asked for votes at",
+            "split votes": "no member has been elected; 0 requested votes at",
             "duplicates": "no member has ever been elected",
         },
         changes={
@@ -290,7 +290,7 @@ MUTANTS = [
         name="no_heartbeats",
         says="Sends its heartbeats once, and never again.",
         fails={
-            "heartbeats": "although 0 leads and lives: 0's last heartbeat came 11.9 s before",
+            "heartbeats": "although 0 leads and is alive: 0's last heartbeat came 11.9 s before",
             "heal": "at 250 s 0 follows 2 (term 17), 1 knows of no leader",
         },
         changes={
@@ -308,7 +308,7 @@ MUTANTS = [
             "heartbeats": "no member has been elected",
             "successor": "5 and 11 know of no leader",
             "majority": "0 and 1 alone live: that is a majority, and at 150 s",
-            "split votes": "no member has been elected; 0 asked for votes at",
+            "split votes": "no member has been elected; 0 requested votes at",
             "duplicates": "at 5 s 0 and 1 know of no leader (term 1)",
         },
         changes={"self.votes.add(self.number)": ""},
@@ -317,7 +317,7 @@ MUTANTS = [
         name="old_messages_calm_it",
         says="Restarts its timer with every message, even of a term that is over.",
         fails={
-            "heartbeats": "3 asks in term 0, which is over: it sets its timer anew",
+            "heartbeats": "3 requests a vote in term 0, which is over: it restarts its timer",
             "heal": "knows of no leader",
         },
         changes={
@@ -335,7 +335,7 @@ MUTANTS = [
         says="Draws its time-out only once: two members with equal time-outs keep them.",
         fails={
             "split votes": (
-                "0 asked for votes at 0.0, 18.3, 36.6, 54.9 … s, 1 asked for votes at 0.0, 18.3, 36.6, 55.0 … s"
+                "0 requested votes at 0.0, 18.3, 36.6, 54.9 … s, 1 requested votes at 0.0, 18.3, 36.6, 55.0 … s"
             )
         },
         changes={
@@ -346,7 +346,7 @@ MUTANTS = [
     Mutant(
         name="refusals_calm_it",
         says="Restarts its timer with every request, also without a vote: candidates can keep it from ever standing.",
-        fails={"heartbeats": "2 asks in the same term and gets no vote: it sets its timer anew"},
+        fails={"heartbeats": "2 requests a vote in the same term and gets none: it restarts its timer"},
         changes={
             """
                 return [Message("vote", self.number, message.sender, self.term), self.patience()]
@@ -369,7 +369,7 @@ MUTANTS = [
         fails={
             "successor": "5 and 11 know of no leader (term 2)",
             "heal": "2 knows of no leader (term 2)",
-            "split votes": "0 asked for votes at 0.0 s, 1 asked for votes at 0.0 s",
+            "split votes": "0 requested votes at 0.0 s, 1 requested votes at 0.0 s",
         },
         changes={
             'return [*self.tell_all("request vote"), self.patience(), *self.lead_if_elected()]': """
@@ -405,7 +405,7 @@ MUTANTS = [
             "successor": "5 and 11 know of no leader",
             "heal": "0, 1, 2 and 3 know of no leader",
             "split votes": (
-                "0 asked for votes at 0.0, 15.0, 30.0, 45.0 … s, 1 asked for votes at 0.0, 15.0, 30.0, 45.0 … s"
+                "0 requested votes at 0.0, 15.0, 30.0, 45.0 … s, 1 requested votes at 0.0, 15.0, 30.0, 45.0 … s"
             ),
         },
         changes={"return Timer(self.rng.uniform(10.0, 20.0))": "return Timer(15.0)"},
@@ -416,7 +416,7 @@ MUTANTS = [
         fails={
             "successor": "5 and 11 know of no leader (term 0)",
             "one leader": "stands again in term 0: each time needs a new term",
-            "split votes": "0 asked for votes at 0.0 s, 1 asked for votes at 0.0 s",
+            "split votes": "0 requested votes at 0.0 s, 1 requested votes at 0.0 s",
             "duplicates": "no member has ever been elected",
         },
         changes={"self.enter(self.term + 1)": "self.enter(self.term)"},
@@ -459,7 +459,7 @@ MUTANTS = [
     Mutant(
         name="votes_calm_it",
         says="As a candidate restarts its timer with every vote.",
-        fails={"heartbeats": "1 votes for it, and it has no majority yet: it sets its timer anew"},
+        fails={"heartbeats": "1 votes for it, and it has no majority yet: it restarts its timer"},
         changes={
             """
             self.votes.add(message.sender)

@@ -72,7 +72,7 @@ RANDOM = [right_random(number) for number in range(5)]
 
 
 class Watched(Worker):
-    """A worker that is looked at whenever it computes or makes an update."""
+    """A worker that is checked at every computation and every update."""
 
     def __init__(self, number: int, dropout: bool) -> None:
         super().__init__(number, dropout)

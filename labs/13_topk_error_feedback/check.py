@@ -36,7 +36,7 @@ def chosen(answer: Any, call: str, k: int, length: int) -> tuple[Vector, Vector]
 
 
 def judge_places(places: Vector, call: str, k: int, length: int) -> None:
-    expect(places.ndim == 1 and len(places) == k, f"{call} returns {places.size} places; {k} are asked for")
+    expect(places.ndim == 1 and len(places) == k, f"{call} returns {places.size} places, and not {k}")
     expect(places.dtype == np.int32, f"{call} returns places of {places.dtype}: they must be int32, 4 bytes each")
     expect(not k or 0 <= places.min() <= places.max() < length, f"{call} returns places beyond the vector's {length}")
     expect((np.diff(places) > 0).all(), f"{call} returns places that do not ascend, or one twice")

@@ -129,8 +129,7 @@ print(f"rank {comm.rank}: {total}, {comm.bytes_sent} bytes in {comm.messages_sen
 # %% [markdown]
 # ## 5 What to try next
 #
-# 1. Set the noise of the first section to 0. Which entry needs the memory now, and why? 2. Round instead of choosing:
-#    keep
-# the sign of every entry and one magnitude for all. Does your `compress` work with it,
-#    and what is owed then?
+# 1. Set the noise of the first section to 0. Which entry needs the memory now, and why?
+# 2. Round instead of choosing: keep the sign of every entry and one magnitude for all. Does your `compress` work with
+#    it, and what remains unsent then?
 # 3. Train with it: `farandole run compressed_sgd -n 4 --compressor top-k --no-feedback`.

@@ -152,12 +152,10 @@ def judge_gap(gap: float, eigenvalues: Vector) -> None:
     if len(others):
         expect(
             abs(gap - (1 - others[0])) > 1e-9,
-            f"the gap is {right:.3g}, not {gap:.3g}: {hint}; what is near −1 "
-            "does not die away either, so their moduli count",
+            f"the gap is {right:.3g}, not {gap:.3g}: {hint}; an eigenvalue "
+            "near −1 does not decay either, so their moduli count",
         )
-        expect(
-            abs(gap - (1 - right)) > 1e-9, f"{gap:.3g} is the eigenvalue; the gap is what it lacks to 1, {right:.3g}"
-        )
+        expect(abs(gap - (1 - right)) > 1e-9, f"{gap:.3g} is the eigenvalue; the gap is 1 minus that, {right:.3g}")
     expect(False, f"the gap is {right:.3g}, not {gap:.3g}: {hint}")
 
 
@@ -343,7 +341,7 @@ def judge_step(everybody: Vector, weights: Vector, start: Vector, targets: Vecto
 
 
 def check_push_sum(student: Any, comm: Comm) -> None:
-    # All send to the right, and rank 0 to rank 2 besides: some are heard by more than others.
+    # All send to the right, and rank 0 to rank 2 besides: some ranks have more senders than others.
     hearers = [{1, 2}, {2}, {3}, {4}, {0}]
     values, weights = vectors(5)[:, :3], np.ones(5)
     before = values.copy()

@@ -44,7 +44,7 @@ def number(answer: Any, call: str) -> float:
         value = float(answer)
     except (TypeError, ValueError):
         expect(False, f"{call} returns {str(answer)[:60]}: a number of seconds is needed")
-    expect(math.isfinite(value) and value >= 0, f"{call} returns {value:g}: no time is like that")
+    expect(math.isfinite(value) and value >= 0, f"{call} returns {value:g}: a time is finite and not below 0")
     return value
 
 
@@ -123,8 +123,8 @@ def judge_fit(student: Any, nbytes: Vector, seconds: Vector) -> None:
     absolute = fitted(nbytes, seconds, relative=False)
     expect(
         not is_near(absolute),
-        f"{answer}, which makes the absolute errors least, so that only long messages count; the relative ones, each "
-        "divided by its time, are asked for",
+        f"{answer}, which minimises the absolute errors, so that only long messages count: minimise the relative ones, "
+        "each error divided by its time",
     )
     expect(
         right[0] and right[1],
@@ -276,25 +276,25 @@ def check_step(student: Any, comm: Comm) -> None:
 def hint_step(way: str, every: int, ranks: int, nbytes: float, alpha: float, beta: float, value: float) -> str:
     """Identify the usual mistake behind a wrong prediction, by computing each mistake's value."""
     if every > 1 and way != "local":
-        return "`every` is of the way local; the others communicate in every step"
+        return "`every` is used only by local; the other methods communicate in every step"
     compute, ring = expected_slowest(SPELL_S, ranks), ring_s(ranks, nbytes, alpha, beta)
     message = alpha + nbytes * beta
     mean = float(np.mean(SPELL_S)) if ranks > 1 else math.nan  # one rank's own is no mistake
     mistakes = [
-        (mean + ring, "the mean of the ranks computes, and the slowest is waited for"),
+        (mean + ring, "that has the mean computing time; a step waits for the slowest rank"),
         (max(SPELL_S) + ring, "that is with the largest of all samples; not every step has one so slow"),
     ]
     if way == "local":
         together = expected_slowest(in_rounds(SPELL_S, every), ranks)
         mistakes += [
             (together + ring, f"that is a round of {every} steps; the time of one step is needed"),
-            (compute + ring / every, "that is as if the slowest were waited for at every step; it is once a round"),
+            (compute + ring / every, "that waits for the slowest rank in every step; local waits once per round"),
             (compute + ring, "H steps share one all-reduce"),
             (together / every + ring, "H steps share one all-reduce, whose time is divided by H, too"),
         ]
     elif way == "overlapped":
         mistakes += [
-            (compute + ring, "that is one after the other; they go on beside one another"),
+            (compute + ring, "that adds computation and communication; here they run at the same time"),
             (max(compute, ring), "the larger of the two means; it is the mean of the larger one, step by step"),
         ]
     elif way == "server":
@@ -302,8 +302,8 @@ def hint_step(way: str, every: int, ranks: int, nbytes: float, alpha: float, bet
             (compute + 2 * message, "that is one worker's push and pull; all of them go over the server's one link"),
             (compute + ranks * message, "what is pushed has also to be pulled"),
             (compute + (ranks + 1) * message, "the server answers each worker with a separate message"),
-            (compute + 2 * (ranks - 1) * message, "`ranks` workers push and pull; the server is one more"),
-            (mean + 2 * ranks * message, "the mean of the workers computes, and the server waits for the slowest"),
+            (compute + 2 * (ranks - 1) * message, "`ranks` workers push and pull; the server comes in addition"),
+            (mean + 2 * ranks * message, "that has the mean computing time; the server waits for the slowest worker"),
         ]
     for mistaken, hint in mistakes:
         if near(value, mistaken, 1e-6):

@@ -112,7 +112,7 @@ MUTANTS = [
     Mutant(
         name="counts_the_server_as_a_worker",
         says="Takes the server for one of the ranks that compute.",
-        fails={"step": "`ranks` workers push and pull; the server is one more"},
+        fails={"step": "`ranks` workers push and pull; the server comes in addition"},
         changes={
             "return slowest(samples, ranks) + 2 * ranks * (alpha + nbytes * beta)": """
             return slowest(samples, ranks) + 2 * (ranks - 1) * (alpha + nbytes * beta)
@@ -130,7 +130,7 @@ MUTANTS = [
     Mutant(
         name="every_for_all_ways",
         says="Groups steps into rounds for every method, although only one method waits once a round.",
-        fails={"step": "`every` is of the way local"},
+        fails={"step": "`every` is used only by local"},
         changes={
             'ring = all_reduce_seconds("ring", ranks, nbytes, alpha, beta)': """
             ring = all_reduce_seconds("ring", ranks, nbytes, alpha, beta)

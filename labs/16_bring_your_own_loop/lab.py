@@ -192,6 +192,6 @@ print(
 #    seen it in a loss curve?
 # 2. Run section 6 on 7 ranks. Why is it off by another rounding than on 4?
 # 3. How many bytes does a step send for each parameter, and how many of them for the numbers that say what is used?
-# 4. Save on every rank instead of rank 0, each to a file of its own. What can go wrong when a process is killed between
+# 4. Save on every rank instead of rank 0, each to its own file. What can go wrong when a process is killed between
 #    two of these saves?
 # 5. The notebook `26_your_own_model` does all this in five lines, and kills a rank without a restart.

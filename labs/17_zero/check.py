@@ -245,7 +245,7 @@ def check_memory(student: Any, comm: Comm) -> None:
     expect(
         layers <= MOST_LAYERS,
         f"rank {comm.rank} takes memory for {layers:.1f} layers at a time, in a network of {DEEP}; the limit is "
-        f"{MOST_LAYERS}. A layer is needed whole only while this rank computes with it: forget it after its forward, "
+        f"{MOST_LAYERS}. A layer is needed whole only while this rank computes with it: release it after its forward, "
         "and gather it again for its backward",
     )
 

@@ -214,7 +214,7 @@ def check_memory(student: Any, comm: Comm) -> None:
     expect(
         scores <= MOST_SCORES,
         f"rank {comm.rank} takes memory for {scores:.1f} blocks of scores at a time: compute the scores of one block, "
-        "join its answer, and forget them before the next block",
+        "join its answer, and release them before the next block",
     )
     own, width = 16, 512
     blocks = peak(student, comm, own, width) / (2 * own * width * 8)

@@ -57,7 +57,7 @@ print(f"its logarithm: {L:.6f}")
 # %% [markdown]
 # What are the weights of the two blocks, from the logarithms alone? (exp of a difference.)
 #
-# ## 2 Who sees what
+# ## 2 Which query sees which keys
 #
 # Two ranks with three positions each. A query sees the keys up to its own position. In terms of the position of the
 # first query minus that of the first key, `ahead`:

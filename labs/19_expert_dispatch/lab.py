@@ -27,7 +27,7 @@
 import numpy as np
 
 # %% [markdown]
-# ## 1 Who goes where
+# ## 1 Which token goes where
 #
 # Six tokens, four experts. Each token goes to the expert with its largest score, and that expert's answer is multiplied
 # by the softmax probability:
@@ -91,7 +91,7 @@ print(f"rank {comm.rank}: computed on rank {(came / 100).round(2).tolist()}, {co
 # %% [markdown]
 # ## 5 What to try next
 #
-# 1. Print the rows that each rank gets in section 3. Whom do all others wait for?
+# 1. Print the rows that each rank gets in section 3. Which rank do the others wait for?
 # 2. Give every token its two best experts. In which order should an expert accept first and second choices?
 # 3. Compare with the project's implementation: `reference/farandole/model_parallel/expert/plan.py` has what follows
 #    from the counts. Where is your `before`?

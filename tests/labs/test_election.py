@@ -129,7 +129,7 @@ def test_a_right_answer_need_not_look_like_ours(tmp_path: Path, answer: str) -> 
         ("def start(self): return [Timer]", "where a list of Message(…) and Timer(…) is needed"),
         (
             "def start(self):\n        while True: yield Timer(1)",
-            "member 0's start() returns something that has no end",
+            "member 0's start() returns something that never ends",
         ),
         ("def wait(self): return (Timer(0),)", "returns Timer(seconds=0): seconds is a number above 0"),
         ("def start(self): return self.send('hello', 1)", "sends Message('hello', 0, 1, 0): the kinds are"),

@@ -41,7 +41,7 @@ def test_a_right_answer_need_not_look_like_ours(tmp_path: Path) -> None:
         ("    yield BackwardInput(0)", "yields BackwardInput(micro_batch=0, chunk=0), where Forward(k)"),
         ("    yield Forward(0, chunk=1)", "yields Forward(micro_batch=0, chunk=1), where Forward(k)"),
         ("    yield Forward", "where Forward(k), Backward(k) or Update() is needed"),
-        ("    while True:\n        yield Forward(0)", "computations(0, 1, 1) goes on and on"),
+        ("    while True:\n        yield Forward(0)", "computations(0, 1, 1) does not end"),
         ("    while stage >= 0:\n        pass\n    yield", "still running after 2 s, at line 4: `while stage >= 0:`"),
         ("    yield Forward(0)\n    yield Forward(0)", "stage 0 takes micro-batch 0 forward 2 times"),
         (
