@@ -202,8 +202,8 @@ def expect_waits(events: Sequence[Event]) -> None:
         later = next(each for each in events[index:] if each.name == "gradient")
         expect(
             event.name != "wait",
-            f"the reduction of {told(event.parameters)} is waited for before {later} is there: backward stands still "
-            "meanwhile",
+            f"the step waits for the reduction of {told(event.parameters)} before {later} is there: backward stands "
+            "still meanwhile",
         )
     expect("update" in names, "there is no update")
     expect(names.count("update") == 1, f"there are {names.count('update')} updates in one step")

@@ -322,7 +322,7 @@ MUTANTS = [
     Mutant(
         name="waits_at_once",
         says="Waits for each reduction right after it has begun, which blocks backward.",
-        fails={"waits": "is waited for before gradient 9 is there: backward stands still"},
+        fails={"waits": "the step waits for the reduction of parameters 10 and 11 before gradient 9 is there"},
         changes={
             "self.reductions.append(self.comm.begin(part))": """
             self.reductions.append(self.comm.begin(part))

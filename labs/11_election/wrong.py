@@ -415,7 +415,7 @@ MUTANTS = [
         says="Asks for votes without beginning a new term.",
         fails={
             "successor": "5 and 11 know of no leader (term 0)",
-            "one leader": "stands again in term 0: each time needs a new term",
+            "one leader": "is one again in term 0: each time needs a new term",
             "split votes": "0 requested votes at 0.0 s, 1 requested votes at 0.0 s",
             "duplicates": "no member has ever been elected",
         },

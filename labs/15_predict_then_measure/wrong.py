@@ -185,7 +185,7 @@ MUTANTS = [
     Mutant(
         name="least_absolute_errors",
         says="Fits by the absolute errors, so that short messages count for nothing.",
-        fails={"fit": "makes the absolute errors least"},
+        fails={"fit": "minimises the absolute errors"},
         changes={"weights = 1 / seconds": "weights = np.ones(len(seconds))"},
     ),
     Mutant(
@@ -197,7 +197,7 @@ MUTANTS = [
     Mutant(
         name="mean_of_the_samples",
         says="Returns the mean as the slowest.",
-        fails={"slowest": "that is the mean", "step": "the slowest is waited for", "real steps": "too short"},
+        fails={"slowest": "that is the mean", "step": "a step waits for the slowest rank", "real steps": "too short"},
         changes={
             """
         samples = sorted(samples)
@@ -234,7 +234,7 @@ MUTANTS = [
     Mutant(
         name="one_after_the_other",
         says="Adds the two parts of an overlapped step.",
-        fails={"step": "they go on beside one another"},
+        fails={"step": "here they run at the same time"},
         changes={
             "return slowest([max(each, ring) for each in samples], ranks)": """
             return slowest(samples, ranks) + ring
@@ -298,7 +298,7 @@ MUTANTS = [
     Mutant(
         name="waits_at_every_step",
         says="Waits for the slowest at every step, although the ranks meet once a round.",
-        fails={"step": "it is once a round", "real steps": "local, every 4 steps: a step took"},
+        fails={"step": "local waits once per round", "real steps": "local, every 4 steps: a step took"},
         changes={
             """
             rounds = [sum(samples[k : k + every]) for k in range(0, len(samples) - every + 1, every)]
