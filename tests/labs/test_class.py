@@ -172,6 +172,132 @@ def test_a_class_is_graded_written_and_resumed(
     assert Results(results).rows["ada.py"].points == 10
 
 
+def grade_of(lab: Lab, name: str, message: str) -> Grade:
+    return Grade(
+        name, lab.name, tuple(Result(each.name, False, 0, each.points, message) for each in lab.checks), "root"
+    )
+
+
+def test_a_message_that_utf8_does_not_have_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "class").mkdir()
+    for name, message in (("ada", "\udce9"), ("bob", "\ud800 →"), ("carol", "é →")):
+        (tmp_path / "class" / f"{name}.py").write_text(message.encode("unicode_escape").decode())
+    monkeypatch.setattr(
+        grading,
+        "grade",
+        lambda lab, path, *, name, **options: grade_of(lab, name, path.read_text().encode().decode("unicode_escape")),
+    )
+    results = tmp_path / "results.jsonl"
+    for _ in range(2):
+        course.grade("2", tmp_path / "class", results=results, gradescope=tmp_path, otter=tmp_path / "o.csv")
+    messages = {name: row.checks[0]["message"] for name, row in Results(results).rows.items()}
+    assert messages == {"ada.py": "\\xe9", "bob.py": "\\ud800 →", "carol.py": "é →"}
+
+
+def test_names_that_are_not_utf8_are_written(tmp_path: Path, judged: list[str]) -> None:
+    folder, unpacked = tmp_path / "class", os.fsdecode(b"jos\xe9")
+    try:
+        (folder / unpacked).mkdir(parents=True)
+    except OSError:
+        pytest.skip("this system has no such names")
+    (folder / unpacked / LAB.file).write_text(RIGHT)
+    (folder / f"{unpacked}.py").write_text(RIGHT)
+    (folder / (unpacked + "é" * 120)).mkdir()
+    (folder / "jos\\xe9").mkdir()
+    (folder / "zoe.py").write_text(RIGHT)
+    scope = tmp_path / "scope"
+    course.grade("2", folder, results=tmp_path / "r.jsonl", gradescope=scope, csv=tmp_path / "n.csv")
+    assert judged == ["jos\\xe9 (2)", "jos\\xe9.py", "zoe.py"]
+    assert {path.parent.name for path in scope.glob("*/results.json")} == {
+        "jos\\xe9", "jos\\xe9 (2)", "jos\\xe9.py", "jos\\xe9" + "é" * 120, "zoe"
+    }  # fmt: skip
+
+
+def test_what_cannot_be_read_has_a_row(tmp_path: Path, judged: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Root reads everything, so the refusal is made here."""
+    folder = tmp_path / "class"
+    for name in ("ada", "bob", "closed"):
+        (folder / name).mkdir(parents=True)
+        (folder / name / LAB.file).write_text(RIGHT)
+    (folder / "ada" / "helper.py").write_text("")
+    os.mkfifo(folder / "pipe.py")
+    opened, found = Path.open, Path.is_file
+
+    def refuse(path: Path) -> None:
+        if path.name == "helper.py" or path.parent.name == "closed":
+            raise PermissionError(13, "Permission denied", str(path))
+
+    monkeypatch.setattr(Path, "open", lambda path, *given, **named: refuse(path) or opened(path, *given, **named))
+    monkeypatch.setattr(Path, "is_file", lambda path: (path.parent.name == "closed" and refuse(path)) or found(path))
+    course.grade("2", folder, results=tmp_path / "r.jsonl")
+    assert judged == ["bob"]
+    assert {name: row.reason for name, row in Results(tmp_path / "r.jsonl").rows.items() if row.reason} == {
+        "ada": "helper.py cannot be read: Permission denied",
+        "closed": "cannot be read: Permission denied",
+        "pipe.py": "not a file",
+    }
+
+
+def test_what_goes_wrong_with_one_submission_does_not_stop_the_others(
+    tmp_path: Path, judged: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path / "class"
+    folder.mkdir()
+    for name in ("ada", "bob", "carol"):
+        (folder / f"{name}.py").write_text(RIGHT)
+    usual = grading.grade
+    failures: list[BaseException] = [RuntimeError("no such\nthing"), KeyboardInterrupt(), LaunchError("")]
+
+    def grade(lab: Lab, path: Path, **options: Any) -> Grade:
+        if path.name == "bob.py" and failures:
+            raise failures.pop(0)
+        return usual(lab, path, **options)
+
+    monkeypatch.setattr(grading, "grade", grade)
+    results = tmp_path / "r.jsonl"
+    course.grade("2", folder, results=results)
+    assert judged == ["ada.py", "carol.py"]
+    row = Results(results).rows["bob.py"]
+    assert (row.points, row.reason) == (0, "could not be judged: RuntimeError: no such")
+    with pytest.raises(KeyboardInterrupt):
+        course.grade("2", folder, results=results)
+    for _ in range(2):
+        course.grade("2", folder, results=results)
+    assert judged == ["ada.py", "carol.py", "bob.py"]
+    assert not Results(results).rows["bob.py"].reason
+    failures.append(UsageError("there is no MPI"))
+    (folder / "bob.py").write_text("")
+    with pytest.raises(UsageError, match="no MPI"):
+        course.grade("2", folder, results=results)
+
+
+def test_a_change_of_any_file_that_is_copied_is_judged(tmp_path: Path, judged: list[str]) -> None:
+    ada = tmp_path / "class" / "ada"
+    (ada / "data").mkdir(parents=True)
+    (ada / ".git").mkdir()
+    (ada / LAB.file).write_text(RIGHT)
+    table = ada / "data" / "table.txt"
+    changes = [lambda: table.write_text("1"), lambda: table.rename(ada / "table.txt")]
+    for times, change in enumerate([lambda: None, *changes], 1):
+        change()
+        (ada / ".git" / "index").write_text(str(times))
+        for _ in range(2):
+            course.grade("2", ada.parent, results=tmp_path / "r.jsonl")
+        assert judged == ["ada"] * times
+
+
+def test_a_file_and_a_folder_of_one_name_are_two_students(tmp_path: Path, judged: list[str]) -> None:
+    folder = tmp_path / "class"
+    (folder / "ada").mkdir(parents=True)
+    (folder / "ada" / LAB.file).write_text("def ring_all_reduce_mean(gradient, comm):\n    return None\n")
+    for name in ("ada.py", "ada.py.py", "bob.py"):
+        (folder / name).write_text(RIGHT)
+    course.grade("2", folder, results=tmp_path / "r", gradescope=tmp_path / "scope", csv=tmp_path / "n.csv")
+    scores = {path.parent.name: json.loads(path.read_text())["score"] for path in tmp_path.glob("scope/*/*.json")}
+    assert scores == {"ada": 0, "ada.py": 10, "ada.py.py": 10, "bob": 10}
+    assert {row["student_id"] for row in csv.DictReader((tmp_path / "n.csv").open())} == scores.keys()
+
+
 def rows() -> list[Row]:
     checks = [
         {"name": check.name, "passed": check.points == 1, "points": check.points % 2, "max_points": check.points}
@@ -183,7 +309,8 @@ def rows() -> list[Row]:
 
 
 def test_the_csv_is_what_nbgrader_exports() -> None:
-    first, second = csv.DictReader(io.StringIO(gradebook.as_csv(rows())))
+    students = gradebook.students([row.submission for row in rows()])
+    first, second = csv.DictReader(io.StringIO(gradebook.as_csv(rows(), students)))
     assert ",".join(first) == (
         "assignment,duedate,timestamp,student_id,last_name,first_name,email,raw_score,late_submission_penalty,score,max_score"
     )
@@ -275,6 +402,7 @@ def test_renamed_code_is_similar_and_another_right_answer_is_not() -> None:
         ("getattr(comm, 'everybodys')", ["names 'everybodys'"]),
         ("exec('x')", ["calls exec"]),
         ("def f(:", []),
+        ("-" * 200_000 + "1", []),
         (RIGHT, []),
     ],
 )

@@ -68,12 +68,13 @@ def grade(
     book = Results(results or Path(f"grades_{lab.name}.jsonl"))
     if lab.with_torch:
         rank_starter.prepare("torch._dynamo")
-    texts = {each.name: each.path.read_text("utf-8", errors="replace") for each in found if each.path}
+    texts = {each.name: suspicions.text(each.path) for each in found if each.path}
     _judge_all(lab, found, texts, book, time_limit)
     rows = [book.rows[each.name] for each in found if each.name in book.rows]
     known = {"the reference": (lab.folder / "reference.py").read_text("utf-8"), "a right answer": mutants.original(lab)}
     pairs = suspicions.similar(texts, known, (lab.folder / lab.file).read_text("utf-8"))
-    _write(lab, rows, pairs, csv, json_, gradescope, otter)
+    students = gradebook.students([each.name for each in found])
+    _write(lab, rows, students, pairs, csv, json_, gradescope, otter)
     _show(lab, rows, pairs)
     print(f"Results: {book.path}")
 
@@ -82,24 +83,37 @@ def _judge_all(lab: Lab, found: Sequence[Entry], texts: Mapping[str, str], book:
     with tqdm(found, unit="submission", disable=not sys.stderr.isatty(), file=sys.stderr) as bar:
         for entry in bar:
             bar.set_postfix_str(tables.printable(entry.name))
-            digest = gradebook.digest_of(lab, entry, limit_s)
-            if book.has(entry.name, digest):
+            try:
+                row = _judged(lab, entry, texts, book, limit_s)
+            except LaunchError as error:
+                # The machine's fault: no result, so that the next run tries again.
+                first = next(iter(error.message.splitlines()), "")
+                print(f"{tables.printable(entry.name)}: {tables.printable(first)}", file=sys.stderr)
                 continue
-            given = None
-            if entry.path:
-                try:
-                    given = grading.grade(lab, entry.path, name=entry.name, limit_s=limit_s, helpers=entry.helpers)
-                except LaunchError as error:
-                    # The machine's fault: no result, so that the next run tries again.
-                    print(f"{tables.printable(entry.name)}: {error.message.splitlines()[0]}", file=sys.stderr)
-                    continue
-            look_at = suspicions.look_at(texts[entry.name], lab) if entry.path else []
-            book.add(gradebook.row_of(lab, entry, digest, given, look_at))
+            except UsageError:
+                raise  # no MPI, or no room: it would be the same for every submission
+            except Exception as error:  # whatever a submission causes, the others are judged
+                row = gradebook.not_judged(lab, entry, error)
+            if row:
+                book.add(row)
+
+
+def _judged(lab: Lab, entry: Entry, texts: Mapping[str, str], book: Results, limit_s: float) -> Row | None:
+    """Return the line of a submission; None if the results have it already."""
+    digest = gradebook.digest_of(lab, entry, limit_s)
+    if book.has(entry.name, digest):
+        return None
+    given, look_at = None, []
+    if entry.path:
+        given = grading.grade(lab, entry.path, name=entry.name, limit_s=limit_s, helpers=entry.helpers)
+        look_at = suspicions.look_at(texts[entry.name], lab)
+    return gradebook.row_of(lab, entry, digest, given, look_at)
 
 
 def _write(
     lab: Lab,
     rows: Sequence[Row],
+    students: Mapping[str, str],
     pairs: Sequence[Pair],
     csv: Path | None,
     json_: Path | None,
@@ -108,14 +122,14 @@ def _write(
 ) -> None:
     try:
         if csv:
-            csv.write_text(gradebook.as_csv(rows), encoding="utf-8")
+            csv.write_text(gradebook.as_csv(rows, students), encoding="utf-8")
         if otter:
             otter.write_text(gradebook.as_otter(lab, rows), encoding="utf-8")
         if json_:
             json_.write_text(json_text(gradebook.as_json(lab, rows, pairs), indent=2), encoding="utf-8")
         for row in rows if gradescope else ():
             assert gradescope
-            place = gradescope / gradebook.student(row)
+            place = gradescope / students[row.submission]
             place.mkdir(parents=True, exist_ok=True)
             text = json.dumps(gradebook.as_gradescope(row), indent=2, ensure_ascii=False)
             (place / "results.json").write_text(text, encoding="utf-8")

@@ -8,13 +8,15 @@ import io
 import json
 import os
 import statistics
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
+from farandole_tools.lab.contained import kit
 from farandole_tools.lab.contained.sandbox import Mode
-from farandole_tools.lab.entries import Entry
+from farandole_tools.lab.entries import Entry, writable
 from farandole_tools.lab.grading import Grade
 from farandole_tools.lab.labs import Lab
 from farandole_tools.lab.suspicions import Pair
@@ -54,14 +56,13 @@ class Row:
 
 
 def digest_of(lab: Lab, entry: Entry, limit_s: float) -> str:
-    """Return a digest of all that a result depends on: the submission, its helpers, the checks, the time limit."""
+    """Return a digest of all that a result depends on: a submission's files, the checks, the time limit."""
     digest = hashlib.sha256(f"{lab.name} {limit_s:g} {entry.reason}".encode())
-    paths = [lab.folder / "check.py"]
+    files = {"check.py": lab.folder / "check.py"}
     if entry.path:
-        paths += sorted(entry.path.parent.rglob("*.py")) if entry.helpers else [entry.path]
-    for path in paths:
-        if path.is_file() and not path.is_symlink():
-            digest.update(f"\0{path.name}\0".encode() + path.read_bytes())
+        files |= {str(path.relative_to(entry.path.parent)): path for path in kit.files(entry.path, entry.helpers)}
+    for name, path in files.items():
+        digest.update(b"\0" + os.fsencode(name) + b"\0" + path.read_bytes())
     return digest.hexdigest()
 
 
@@ -70,11 +71,17 @@ def row_of(lab: Lab, entry: Entry, digest: str, grade: Grade | None, look_at: Se
     if grade is None:
         return Row(entry.name, lab.name, digest, 0, lab.max_points, False, entry.reason, "", list(look_at))
     passed = grade.points >= PASS * grade.max_points
-    checks = grade.as_dict()["checks"]
+    checks = [each | {"message": writable(each["message"])} for each in grade.as_dict()["checks"]]
     isolation = grade.isolation or "none"
     return Row(
         entry.name, lab.name, digest, grade.points, grade.max_points, passed, "", isolation, list(look_at), checks
     )
+
+
+def not_judged(lab: Lab, entry: Entry, error: Exception) -> Row:
+    """Return the line of a submission at which the grader itself came to grief. The next run tries again."""
+    lines = f"{type(error).__name__}: {error}".splitlines()
+    return Row(entry.name, lab.name, "", 0, lab.max_points, False, f"could not be judged: {writable(lines[0])}")
 
 
 class Results:
@@ -130,13 +137,17 @@ def class_statistic(lab: Lab, rows: Iterable[Row]) -> dict[str, Any]:
     }
 
 
-def as_csv(rows: Iterable[Row]) -> str:
-    """Return the columns of `nbgrader export`; what is not known here, names and dates, is empty."""
+def as_csv(rows: Iterable[Row], students: Mapping[str, str]) -> str:
+    """Return the columns of `nbgrader export`; what is not known here, names and dates, is empty.
+
+    Args:
+        students: the student of each submission, by name.
+    """
     text = io.StringIO()
     writer = csv.DictWriter(text, NBGRADER, lineterminator="\n")
     writer.writeheader()
     for row in rows:
-        known = {"assignment": row.lab, "student_id": student(row), "raw_score": float(row.points)}
+        known = {"assignment": row.lab, "student_id": students[row.submission], "raw_score": float(row.points)}
         known |= {"late_submission_penalty": 0.0, "score": float(row.points), "max_score": float(row.max_points)}
         writer.writerow({name: _cell(known.get(name, "")) for name in NBGRADER})
     return text.getvalue()
@@ -191,9 +202,13 @@ def as_json(lab: Lab, rows: Sequence[Row], pairs: Sequence[Pair]) -> dict[str, A
     }
 
 
-def student(row: Row) -> str:
-    """Return a submission's name without the ending of a file."""
-    return row.submission.removesuffix(".py")
+def students(submissions: Sequence[str]) -> dict[str, str]:
+    """Return each submission's name without the ending of a file, or with it where two would then be called alike."""
+    short = {name: name.removesuffix(".py") for name in submissions}
+    times = Counter(short.values())
+    return {
+        name: each if times[each] == 1 and (each == name or each not in short) else name for name, each in short.items()
+    }
 
 
 def with_similar(rows: Mapping[str, Row], pairs: Iterable[Pair]) -> dict[str, list[str]]:

@@ -14,6 +14,7 @@ import tokenize
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import combinations
+from pathlib import Path
 
 from farandole_tools.lab.contained import kit
 from farandole_tools.lab.labs import Lab
@@ -44,12 +45,20 @@ class Pair:
         return f"{self.share:.0%} as {self.second}"
 
 
+def text(path: Path) -> str:
+    """Return what a submission consists of, as far as it can be read."""
+    try:
+        return path.read_text("utf-8", errors="replace")
+    except OSError:
+        return ""
+
+
 def look_at(text: str, lab: Lab) -> list[str]:
     """Return what is worth a look in a submission's text, each in a few words, without those that the lab hands out."""
     try:
         tree = ast.parse(text)
         given = set(_found(ast.parse((lab.folder / lab.file).read_text(encoding="utf-8")), lab))
-    except (SyntaxError, ValueError, RecursionError):
+    except (SyntaxError, ValueError, RecursionError, MemoryError):  # the last two: expressions nested too deeply
         return []
     return [each for each in dict.fromkeys(_found(tree, lab)) if each not in given]
 
@@ -100,7 +109,7 @@ def _tokens(text: str) -> Iterator[str]:
                 continue
             is_name = token.type == tokenize.NAME and not keyword.iskeyword(token.string)
             yield "n" if is_name else token.string
-    except (tokenize.TokenError, SyntaxError):
+    except (tokenize.TokenError, SyntaxError, ValueError, RecursionError, MemoryError):
         return
 
 

@@ -81,12 +81,9 @@ def source(name: str) -> Path:
     return Path(found.origin)
 
 
-def copy_submission(submission: Path, folder: Path, helpers: bool) -> Path:
-    """Copy a submission, with the other files of its folder if `helpers`; return the copy. Links are left out."""
-    folder.mkdir()
-    copy = folder / submission.name
-    copy.write_bytes(submission.read_bytes())
-    budget = sandbox.FILE_SIZE
+def files(submission: Path, helpers: bool) -> list[Path]:
+    """Return the files of a submission: itself, and the other files of its folder if `helpers`. Links are left out."""
+    found, budget = [submission], sandbox.FILE_SIZE
     for path in sorted(submission.parent.rglob("*")) if helpers else ():
         relative = path.relative_to(submission.parent)
         hidden = any(part.startswith(".") or part == "__pycache__" for part in relative.parts)
@@ -95,11 +92,20 @@ def copy_submission(submission: Path, folder: Path, helpers: bool) -> Path:
         budget -= path.stat().st_size
         if budget < 0:
             break
-        (folder / relative).parent.mkdir(parents=True, exist_ok=True)
-        shutil.copyfile(path, folder / relative, follow_symlinks=False)
+        found.append(path)
+    return found
+
+
+def copy_submission(submission: Path, folder: Path, helpers: bool) -> Path:
+    """Copy the files of a submission; return the copy of the one to judge."""
+    folder.mkdir()
+    for path in files(submission, helpers):
+        place = folder / path.relative_to(submission.parent)
+        place.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(path, place, follow_symlinks=path == submission)
     for path in (folder, *folder.rglob("*")):
         path.chmod(0o755 if path.is_dir() else 0o644)
-    return copy
+    return folder / submission.name
 
 
 def _put(folder: Path, name: str, text: str) -> None:
