@@ -286,6 +286,26 @@ def test_a_change_of_any_file_that_is_copied_is_judged(tmp_path: Path, judged: l
         assert judged == ["ada"] * times
 
 
+def test_helpers_are_scanned_and_compared(tmp_path: Path, judged: list[str]) -> None:
+    ada, scope = tmp_path / "class" / "ada", tmp_path / "scope"
+    (ada / "more").mkdir(parents=True)
+    (ada / LAB.file).write_text("from helper import ring_all_reduce_mean\n")
+    (ada / "helper.py").write_text("import gc\n" + RIGHT.replace("arriving", "coming"))
+    (ada / "more" / "deep.py").write_text("exec('x')\n")
+    (ada / "vast.py").write_text("#" * suspicions.MOST_BYTES)
+    (ada.parent / "bob.py").write_text(RIGHT)
+    course.grade("2", ada.parent, results=tmp_path / "r.jsonl", gradescope=scope)
+    look_at = {
+        name: json.loads((scope / name / "results.json").read_text())["extra_data"]["look_at"]
+        for name in ("ada", "bob")
+    }
+    assert set(look_at["ada"]) >= {
+        "helper.py: imports gc", "more/deep.py: calls exec", "vast.py: too long to be looked at",
+        "100% similar to bob.py", "100% similar to a right answer",
+    }  # fmt: skip
+    assert "100% similar to ada" in look_at["bob"]
+
+
 def test_a_file_and_a_folder_of_one_name_are_two_students(tmp_path: Path, judged: list[str]) -> None:
     folder = tmp_path / "class"
     (folder / "ada").mkdir(parents=True)
@@ -321,7 +341,7 @@ def test_the_csv_is_what_nbgrader_exports() -> None:
 
 def test_results_for_gradescope_follow_its_schema() -> None:
     for row in rows():
-        found = json.loads(json.dumps(gradebook.as_gradescope(row)))
+        found = json.loads(json.dumps(gradebook.as_gradescope(row, row.look_at)))
         jsonschema.validate(found, GRADESCOPE)
         assert found["score"] == sum(test["score"] for test in found["tests"]) == row.points
     assert found["output"] == "an archive: unpack it"
@@ -381,14 +401,16 @@ def test_renamed_code_is_similar_and_another_right_answer_is_not() -> None:
         "    everything[comm.rank][:] = gradient\n    gradient[:] = sum(everything) / comm.size\n"
     )
     handed_out = (LAB.folder / LAB.file).read_text()
-    found = suspicions.similar({"a": RIGHT, "b": renamed, "c": other}, {"a right answer": RIGHT}, handed_out)
+    classes = {"a": {"a.py": RIGHT}, "b": {"b.py": renamed}, "c": {"c.py": other}}
+    found = suspicions.similar(classes, {"a right answer": RIGHT}, handed_out)
     assert {(pair.first, pair.second) for pair in found} == {
         ("a", "b"),
         ("a", "a right answer"),
         ("b", "a right answer"),
     }
     assert all(pair.share > 0.95 for pair in found)
-    assert suspicions.similar({"a": handed_out, "b": handed_out}, {}, handed_out) == [], "what all were given"
+    given = {name: {LAB.file: handed_out} for name in "ab"}
+    assert suspicions.similar(given, {}, handed_out) == [], "what all were given"
 
 
 @pytest.mark.parametrize(

@@ -26,6 +26,8 @@ from farandole_tools.lab.gradebook import Results, Row
 from farandole_tools.lab.labs import Lab
 from farandole_tools.lab.suspicions import Pair
 
+Texts = Mapping[str, Mapping[str, str | None]]  # of each submission's files, by name
+
 
 def grade(
     number: str,
@@ -68,7 +70,7 @@ def grade(
     book = Results(results or Path(f"grades_{lab.name}.jsonl"))
     if lab.with_torch:
         rank_starter.prepare("torch._dynamo")
-    texts = {each.name: suspicions.text(each.path) for each in found if each.path}
+    texts = {each.name: suspicions.texts(each.path, each.helpers) for each in found if each.path}
     _judge_all(lab, found, texts, book, time_limit)
     rows = [book.rows[each.name] for each in found if each.name in book.rows]
     known = {"the reference": (lab.folder / "reference.py").read_text("utf-8"), "a right answer": mutants.original(lab)}
@@ -79,7 +81,7 @@ def grade(
     print(f"Results: {book.path}")
 
 
-def _judge_all(lab: Lab, found: Sequence[Entry], texts: Mapping[str, str], book: Results, limit_s: float) -> None:
+def _judge_all(lab: Lab, found: Sequence[Entry], texts: Texts, book: Results, limit_s: float) -> None:
     with tqdm(found, unit="submission", disable=not sys.stderr.isatty(), file=sys.stderr) as bar:
         for entry in bar:
             bar.set_postfix_str(tables.printable(entry.name))
@@ -98,7 +100,7 @@ def _judge_all(lab: Lab, found: Sequence[Entry], texts: Mapping[str, str], book:
                 book.add(row)
 
 
-def _judged(lab: Lab, entry: Entry, texts: Mapping[str, str], book: Results, limit_s: float) -> Row | None:
+def _judged(lab: Lab, entry: Entry, texts: Texts, book: Results, limit_s: float) -> Row | None:
     """Return the line of a submission; None if the results have it already."""
     digest = gradebook.digest_of(lab, entry, limit_s)
     if book.has(entry.name, digest):
@@ -106,7 +108,7 @@ def _judged(lab: Lab, entry: Entry, texts: Mapping[str, str], book: Results, lim
     given, look_at = None, []
     if entry.path:
         given = grading.grade(lab, entry.path, name=entry.name, limit_s=limit_s, helpers=entry.helpers)
-        look_at = suspicions.look_at(texts[entry.name], lab)
+        look_at = suspicions.look_at_all(texts[entry.name], lab)
     return gradebook.row_of(lab, entry, digest, given, look_at)
 
 
@@ -127,11 +129,12 @@ def _write(
             otter.write_text(gradebook.as_otter(lab, rows), encoding="utf-8")
         if json_:
             json_.write_text(json_text(gradebook.as_json(lab, rows, pairs), indent=2), encoding="utf-8")
+        look_at = gradebook.with_similar({row.submission: row for row in rows}, pairs)
         for row in rows if gradescope else ():
             assert gradescope
             place = gradescope / students[row.submission]
             place.mkdir(parents=True, exist_ok=True)
-            text = json.dumps(gradebook.as_gradescope(row), indent=2, ensure_ascii=False)
+            text = json.dumps(gradebook.as_gradescope(row, look_at[row.submission]), indent=2, ensure_ascii=False)
             (place / "results.json").write_text(text, encoding="utf-8")
     except OSError as error:
         raise UsageError(f"{error.filename} cannot be written ({error.strerror}): give another place") from error

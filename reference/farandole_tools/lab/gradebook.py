@@ -172,8 +172,12 @@ def as_otter(lab: Lab, rows: Iterable[Row]) -> str:
     return text.getvalue()
 
 
-def as_gradescope(row: Row) -> dict[str, Any]:
-    """Return what Gradescope reads as an autograder's results.json."""
+def as_gradescope(row: Row, look_at: Sequence[str]) -> dict[str, Any]:
+    """Return what Gradescope reads as an autograder's results.json.
+
+    Args:
+        look_at: as `with_similar` returns it.
+    """
     tests = [
         {
             "name": check["name"],
@@ -189,7 +193,7 @@ def as_gradescope(row: Row) -> dict[str, Any]:
     ]
     found: dict[str, Any] = {"score": float(row.points), "visibility": "visible", "stdout_visibility": "hidden"}
     found |= {"output": row.reason, "tests": tests}
-    return found | {"extra_data": {"lab": row.lab, "isolation": row.isolation, "look_at": row.look_at}}
+    return found | {"extra_data": {"lab": row.lab, "isolation": row.isolation, "look_at": list(look_at)}}
 
 
 def as_json(lab: Lab, rows: Sequence[Row], pairs: Sequence[Pair]) -> dict[str, Any]:

@@ -12,11 +12,13 @@ import io
 import keyword
 import tokenize
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import combinations
 from pathlib import Path
 
 from farandole_tools.lab.contained import kit
+from farandole_tools.lab.entries import writable
 from farandole_tools.lab.labs import Lab
 
 IMPORTS = {
@@ -30,6 +32,7 @@ NAMES = {
 }  # fmt: skip
 KGRAM, WINDOW = 12, 8  # tokens
 SIMILAR = 0.8  # share of the smaller one's fingerprints that the other one has
+MOST_BYTES = 2**21  # of all Python files of one submission
 FEWEST = 12  # fingerprints beyond those of the handed-out file: less says nothing
 
 
@@ -45,12 +48,31 @@ class Pair:
         return f"{self.share:.0%} as {self.second}"
 
 
-def text(path: Path) -> str:
-    """Return what a submission consists of, as far as it can be read."""
-    try:
-        return path.read_text("utf-8", errors="replace")
-    except OSError:
-        return ""
+def texts(submission: Path, helpers: bool) -> dict[str, str | None]:
+    """Return the text of each Python file of a submission, the one to judge first, by its path in the submission.
+
+    None stands for a file that cannot be read, and for one with which all would exceed `MOST_BYTES`.
+    """
+    found: dict[str, str | None] = {}
+    left = MOST_BYTES
+    with suppress(OSError):
+        for path in kit.files(submission, helpers):
+            if path.suffix == ".py":
+                name = writable(str(path.relative_to(submission.parent)))
+                found[name] = None
+                if (size := path.stat().st_size) <= left:
+                    left -= size
+                    found[name] = path.read_text("utf-8", errors="replace")
+    return found
+
+
+def look_at_all(texts: Mapping[str, str | None], lab: Lab) -> list[str]:
+    """Return what is worth a look in a submission's files: as `look_at`, after the first one with the file's name."""
+    found: list[str] = []
+    for number, (name, text) in enumerate(texts.items()):
+        here = ["too long to be looked at"] if text is None else look_at(text, lab)
+        found += [f"{name}: {each}" if number else each for each in here]
+    return found
 
 
 def look_at(text: str, lab: Lab) -> list[str]:
@@ -113,18 +135,23 @@ def _tokens(text: str) -> Iterator[str]:
         return
 
 
-def similar(texts: Mapping[str, str], known: Mapping[str, str], handed_out: str) -> list[Pair]:
+def similar(
+    submissions: Mapping[str, Mapping[str, str | None]], known: Mapping[str, str], handed_out: str
+) -> list[Pair]:
     """Return the pairs of submissions, and of a submission and known code, that have most of their code in common.
 
     Args:
-        texts: submissions by name.
+        submissions: by name, the texts of each one's files.
         known: other code by what it is called in the report, for instance "the reference".
         handed_out: the file with which all begin; what is in it does not count.
 
     Cost: one comparison of two sets for each pair.
     """
     common = fingerprints(handed_out)
-    prints = {name: fingerprints(text) - common for name, text in texts.items()}
+    prints = {
+        name: frozenset().union(*(fingerprints(text) for text in texts.values() if text)) - common
+        for name, texts in submissions.items()
+    }
     others = {name: fingerprints(text) - common for name, text in known.items()}
     found = []
     for first, second in [*combinations(prints, 2), *((one, other) for one in prints for other in others)]:
