@@ -20,6 +20,7 @@ import yaml
 from farandole.errors import LaunchError, UsageError
 from farandole_tools.lab import (
     bundle,
+    command,
     course,
     entries,
     gradebook,
@@ -450,6 +451,7 @@ def test_a_bundle_has_no_solutions(tmp_path: Path) -> None:
             cells = [cell for cell in json.loads(text)["cells"] if cell["cell_type"] == "code"]
             assert not any(cell["outputs"] or cell["execution_count"] for cell in cells)
             assert not any("reference" in line for cell in cells for line in cell["source"] if "import" in line)
+    assert f"`pip install {shlex.quote(bundle.PACKAGE)}`" in (tmp_path / "bundle" / submissions.TASK).read_text()
     with pytest.raises(UsageError, match="holds something already"):
         bundle.write(every, tmp_path / "bundle", classroom=False)
 
@@ -517,6 +519,40 @@ def test_hints_come_one_by_one_and_are_noted(tmp_path: Path, capsys: pytest.Capt
     course.progress(my_labs=mine)
     line = next(line for line in capsys.readouterr().out.splitlines() if LAB.title in line)
     assert "10 of 10" in line
+
+
+def test_checks_in_a_bundle_are_noted(
+    tmp_path: Path, judged: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    usual = grading.grade
+    monkeypatch.setattr(grading, "grade", lambda lab, path, **options: usual(lab, path, name=str(path), **options))
+    mine = tmp_path / "bundle"
+    bundle.write([LAB], mine, classroom=False)
+    file = mine / LAB.name / LAB.file
+    (tmp_path / "other.py").write_text(RIGHT)
+    for folder, given in ((mine, None), (mine, file), (mine, file.parent), (file.parent, None), (file.parent, file)):
+        monkeypatch.chdir(folder)
+        command.check("2", given)
+    for folder, elsewhere in ((mine, tmp_path / "other.py"), (tmp_path, file)):
+        monkeypatch.chdir(folder)
+        command.check("2", elsewhere)
+    assert hints.progress(mine)[LAB.name].checks == 5
+    assert Path(LAB.file).name in judged, "in the lab's folder it is called as it is"
+    monkeypatch.chdir(mine)
+    course.hint("2", next_=True)
+    capsys.readouterr()
+    course.progress()
+    line = next(line for line in capsys.readouterr().out.splitlines() if LAB.title in line)
+    assert line.split()[-4:-1] == ["5", "1", "of"]
+    command.list_labs()
+    assert "not started" not in next(line for line in capsys.readouterr().out.splitlines() if LAB.title in line)
+    assert {path.name for path in mine.iterdir()} == {"README.md", LAB.name, hints.LOG}
+
+
+def test_the_projects_own_folder_is_no_bundle(monkeypatch: pytest.MonkeyPatch) -> None:
+    for folder in (LAB.folder, LAB.folder.parent):
+        monkeypatch.chdir(folder)
+        assert submissions.place() == submissions.MY_LABS
 
 
 @pytest.mark.parametrize("folder", labs.folders(), ids=lambda folder: folder.name)

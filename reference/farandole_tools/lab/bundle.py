@@ -61,7 +61,9 @@ def overview(labs: Sequence[Lab], package: str = PACKAGE) -> str:
         "Each folder has a task, a notebook to try things out, and the file to complete. Hand in that file, under its "
         "own name.\n\n"
         f"| lab | title | file to complete | points |\n|---|---|---|---|\n{rows}\n"
-        "The notebooks and `farandole lab check` need the package: `pip install {shlex.quote(package)}`.\n"
+        f"The notebooks and `farandole lab check` need the package: `pip install {shlex.quote(package)}`.\n"
+        "In this folder `farandole lab check N` judges your file of lab N. `farandole lab progress` shows how far you "
+        "are, from what `progress.jsonl` keeps.\n"
     )
 
 

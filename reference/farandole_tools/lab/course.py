@@ -201,6 +201,7 @@ def hint(
         The folder your labs are in.
     """
     lab = labs.find(number)
+    my_labs = submissions.place(my_labs)
     every = hints.hints(lab)
     seen = hints.progress(my_labs).get(lab.name, hints.Progress()).hints
     if next_ and seen < len(every):
@@ -224,6 +225,7 @@ def progress(*, my_labs: Annotated[Path, Parameter(name="--dir")] = submissions.
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, collapse_padding=True)
     for column in ("lab", "title", "points", "checks", "hints"):
         table.add_column(column, justify="left" if column == "title" else "right", no_wrap=True)
+    my_labs = submissions.place(my_labs)
     done = hints.progress(my_labs)
     for folder in labs.folders():
         lab = labs.load(folder)

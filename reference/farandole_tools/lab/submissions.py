@@ -49,6 +49,22 @@ def start(lab: Lab, my_labs: Path = MY_LABS) -> Started:
     return started
 
 
+def place(my_labs: Path = MY_LABS) -> Path:
+    """Return the folder with a learner's labs: `my_labs`, or the bundle that the current folder is or belongs to.
+
+    A bundle counts only where no other folder was named and `my_labs` has no labs.
+    """
+    if my_labs == MY_LABS and not _has_labs(my_labs):
+        return next((folder for folder in (Path(), Path("..")) if _has_labs(folder)), my_labs)
+    return my_labs
+
+
+def _has_labs(folder: Path) -> bool:
+    """Whether labs are in it as they are handed out; in the project's own folder the checks are with them."""
+    found = [path.parent for path in folder.glob(f"[0-9][0-9]_*/{NOTEBOOK}")]
+    return any(not (each / "check.py").exists() for each in found)
+
+
 def own(lab: Lab, my_labs: Path = MY_LABS) -> Path:
     """The learner's own file: below `my_labs`, or right here when this is the lab's started folder.
 
@@ -56,7 +72,8 @@ def own(lab: Lab, my_labs: Path = MY_LABS) -> Path:
         UsageError: it has not been started.
     """
     here = Path.cwd()
-    for path in (my_labs / lab.name / lab.file, Path(lab.file)):
+    places = [my_labs / lab.name / lab.file, Path(lab.file)]
+    for path in reversed(places) if my_labs == Path("..") else places:
         if path.is_file() and (path.parent != Path() or here.name == lab.name):
             return path
     other = "" if my_labs == MY_LABS else f" --dir {my_labs}"
