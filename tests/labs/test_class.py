@@ -9,6 +9,7 @@ import os
 import shlex
 import subprocess
 import sys
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -181,7 +182,7 @@ def grade_of(lab: Lab, name: str, message: str) -> Grade:
 
 def test_a_message_that_utf8_does_not_have_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "class").mkdir()
-    for name, message in (("ada", "\udce9"), ("bob", "\ud800 →"), ("carol", "é →")):
+    for name, message in (("ada", "\udce9"), ("bob", "\ud800 →"), ("carol", "é\u2028→")):
         (tmp_path / "class" / f"{name}.py").write_text(message.encode("unicode_escape").decode())
     monkeypatch.setattr(
         grading,
@@ -192,7 +193,7 @@ def test_a_message_that_utf8_does_not_have_is_written(tmp_path: Path, monkeypatc
     for _ in range(2):
         course.grade("2", tmp_path / "class", results=results, gradescope=tmp_path, otter=tmp_path / "o.csv")
     messages = {name: row.checks[0]["message"] for name, row in Results(results).rows.items()}
-    assert messages == {"ada.py": "\\xe9", "bob.py": "\\ud800 →", "carol.py": "é →"}
+    assert messages == {"ada.py": "\\xe9", "bob.py": "\\ud800 →", "carol.py": "é\u2028→"}
 
 
 def test_names_that_are_not_utf8_are_written(tmp_path: Path, judged: list[str]) -> None:
@@ -222,14 +223,18 @@ def test_what_cannot_be_read_has_a_row(tmp_path: Path, judged: list[str], monkey
         (folder / name / LAB.file).write_text(RIGHT)
     (folder / "ada" / "helper.py").write_text("")
     os.mkfifo(folder / "pipe.py")
-    opened, found = Path.open, Path.is_file
+    usual: dict[str, Callable[..., Any]] = {"open": Path.open, "is_file": Path.is_file}
 
-    def refuse(path: Path) -> None:
-        if path.name == "helper.py" or path.parent.name == "closed":
-            raise PermissionError(13, "Permission denied", str(path))
+    def refusing(method: str, refused: set[str]) -> Callable[..., Any]:
+        def call(path: Path, *given: Any, **named: Any) -> Any:
+            if refused & {path.name, path.parent.name}:
+                raise PermissionError(13, "Permission denied", str(path))
+            return usual[method](path, *given, **named)
 
-    monkeypatch.setattr(Path, "open", lambda path, *given, **named: refuse(path) or opened(path, *given, **named))
-    monkeypatch.setattr(Path, "is_file", lambda path: (path.parent.name == "closed" and refuse(path)) or found(path))
+        return call
+
+    monkeypatch.setattr(Path, "open", refusing("open", {"helper.py"}))
+    monkeypatch.setattr(Path, "is_file", refusing("is_file", {"closed"}))
     course.grade("2", folder, results=tmp_path / "r.jsonl")
     assert judged == ["bob"]
     assert {name: row.reason for name, row in Results(tmp_path / "r.jsonl").rows.items() if row.reason} == {
@@ -278,8 +283,12 @@ def test_a_change_of_any_file_that_is_copied_is_judged(tmp_path: Path, judged: l
     (ada / ".git").mkdir()
     (ada / LAB.file).write_text(RIGHT)
     table = ada / "data" / "table.txt"
-    changes = [lambda: table.write_text("1"), lambda: table.rename(ada / "table.txt")]
-    for times, change in enumerate([lambda: None, *changes], 1):
+    changes: list[Callable[[], object]] = [
+        lambda: None,
+        lambda: table.write_text("1"),
+        lambda: table.rename(ada / "table.txt"),
+    ]
+    for times, change in enumerate(changes, 1):
         change()
         (ada / ".git" / "index").write_text(str(times))
         for _ in range(2):

@@ -95,7 +95,7 @@ class Results:
         self.rows: dict[str, Row] = {}
         if path.exists():
             text = path.read_text(encoding="utf-8", errors="replace")
-            for line in text.splitlines():
+            for line in text.split("\n"):  # a message may have what other systems take for the end of a line
                 try:
                     row = Row(**json.loads(line))
                 except (ValueError, TypeError):
