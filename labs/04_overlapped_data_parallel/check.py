@@ -46,7 +46,7 @@ CUTS = (
 
 
 def last_first(rank: int, step: int) -> Sequence[int]:
-    """The usual route: the last branch first, on all ranks."""
+    """Return the usual route: the last branch first, on all ranks."""
     return tuple(reversed(range(BRANCHES)))
 
 
@@ -63,14 +63,14 @@ def some_unused(rank: int, step: int) -> Sequence[int]:
 
 
 def parts(step: int, size: int) -> list[list[int]]:
-    """Each rank's samples of a step: the lower its number, the more it has."""
+    """Return each rank's samples of a step: the lower its number, the more it has."""
     weights = list(range(size, 0, -1))
     ends = [0, *(round(BATCH * each / sum(weights)) for each in accumulate(weights))]
     return [list(range(step * BATCH + start, step * BATCH + stop)) for start, stop in pairwise(ends)]
 
 
 class Training:
-    """A submission's training on this rank, looked at after every step.
+    """A submission's training on this rank, checked after every step.
 
     Attributes:
         right: the parameters as one process gets them.
@@ -137,12 +137,12 @@ class Training:
         return alone.gradients
 
     def _unlike(self, other: Vector) -> Vector:
-        """The elements that are not those of `other`."""
+        """Return the elements that differ from those of `other`."""
         return np.flatnonzero(~np.isclose(self.network.values, other, rtol=1e-10, atol=1e-12))
 
 
 def expect_all_reduced(events: Sequence[Event]) -> None:
-    """Each parameter once, whether its gradient has come or not."""
+    """Check that each parameter is reduced once, whether or not it has a gradient."""
     came = {number for event in events if event.name == "gradient" for number in event.parameters}
     expect(came, "backward is never called")
     times = Counter(number for event in events if event.name == "begin" for number in event.parameters)

@@ -200,7 +200,7 @@ class Training:
         )
 
     def _gradients(self, values: Vector, samples: Sequence[Sequence[int]], scale: float) -> list[Vector]:
-        """Each rank's, as float16 gives it, divided by the scale."""
+        """Return each rank's gradient, as float16 gives it, divided by the scale."""
         half = values.astype(np.float16)
         return [self.network.backward(half, part, scale).astype(np.float64) / scale for part in samples]
 
@@ -219,7 +219,7 @@ def weighted(gradients: Sequence[Vector], shares: Sequence[float]) -> list[Vecto
 
 
 def near(found: Vector, wanted: Vector) -> bool:
-    """Within 2 % of the largest element."""
+    """Return whether the difference is within 2 % of the largest element."""
     return bool(abs(found - wanted).max() <= 0.02 * abs(wanted).max())
 
 

@@ -229,7 +229,7 @@ class Session:
         return list(range(max(self.holders) + 1, size))
 
     def gradient(self, worker: int, clock: int) -> Vector:
-        """Whole numbers, so that sums are exact; each key's is another."""
+        """Return integers, so that sums are exact; each key has a different one."""
         return (10 * worker + clock + 1.0) * np.arange(1, self.keys + 1)
 
     def effect(self, worker: int, clock: int) -> Vector:
@@ -264,7 +264,7 @@ class Session:
         return seen
 
     def judge(self, seen: list[tuple[int, int, Vector, Vector]], worker: int, size: int) -> None:
-        """A worker sees all earlier rounds, the workers served before it in this round, and itself."""
+        """Check that a worker sees all earlier rounds, the workers served before it in this round, and itself."""
         parameters = np.zeros(self.keys)
         for clock, (applied, again, pulled, one) in enumerate(seen):
             for other in self.workers(size):

@@ -253,7 +253,7 @@ def check_promptness_after_leaving(play: Play, seed: int) -> None:
 
 
 def expect_nothing_due(play: Play) -> None:
-    """Nothing is held if every remaining worker has begun iteration c − s."""
+    """Check that no gradient is held if every remaining worker has begun iteration c − s."""
     if not play.clocks:
         return
     if due := play.due():
@@ -374,14 +374,14 @@ def numbers(vector: Vector) -> list[float]:
 
 
 def gradient_of(worker: int, weights: Vector) -> Vector:
-    """Of the mean squared error of a line through the worker's own samples."""
+    """Return the gradient of the mean squared error of a line through the worker's own samples."""
     random = np.random.default_rng(worker)
     inputs, targets = random.normal(size=(16, 3)), random.normal(size=16)
     return 2 * inputs.T @ (inputs @ weights - targets) / 16
 
 
 def work(comm: LabCommunicator) -> bool:
-    """A worker's training; False if the server has stopped it before the end."""
+    """Run a worker; return False if the server has stopped it before the end."""
     message = np.empty(4)
     while True:
         comm.receive(message, SERVER)
@@ -391,7 +391,7 @@ def work(comm: LabCommunicator) -> bool:
 
 
 def serve(play: Play, comm: LabCommunicator, iterations: dict[int, int]) -> tuple[Vector, list[Vector]]:
-    """Train until every worker has left; returns the weights, and all gradients that came.
+    """Train until every worker has left; return the weights, and all gradients received.
 
     A worker's send lasts until it is received, so the server decides which worker is slow: the last one.
     """

@@ -135,7 +135,7 @@ class Plan:
         return first_backward(self.steps[stage]) < min(self.stages - stage, self.micro_batches)
 
     def _where_time_is_lost(self, execution: Execution) -> str:
-        """Once the last stage has begun it need not wait, and each stage before it ends one backward pass later."""
+        """Name the first delay: the last stage need not wait once it has begun; earlier ones end a backward later."""
         last = self.stages - 1
         passes = [
             [own for own in execution.intervals if own.stage == stage and not isinstance(own.step, Update)]

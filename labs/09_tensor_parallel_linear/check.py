@@ -220,7 +220,7 @@ def judge_gradients(layer: Any, case: Case, weights: Sequence[Vector], biases: S
 
 
 def added_up(parts: Sequence[Vector]) -> Vector:
-    """Nothing if their shapes differ."""
+    """Return the sum of the parts, or an empty vector if their shapes differ."""
     return np.sum(parts, axis=0) if len({part.shape for part in parts}) == 1 else np.empty(0)
 
 
@@ -236,7 +236,7 @@ def check_uneven_sizes(student: Any, comm: Comm) -> None:
 
 
 def passes(student: Any, comm: Comm) -> list[tuple[str, int, int, int]]:
-    """Of each pass: its name, how many numbers it has to add up, and the bytes and messages that it sent."""
+    """Return for each pass its name, the count of numbers to add up, and the bytes and messages that it sent."""
     case = Case(comm)
     column, row = case.column_layer(student), case.row_layer(student)
     sent = []

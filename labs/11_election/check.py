@@ -167,7 +167,7 @@ class Play(Network):
         }
 
     def candidacies(self) -> dict[tuple[int, int], float]:
-        """(number, term) → when it requested votes."""
+        """Return (number, term) → when it requested votes."""
         asked: dict[tuple[int, int], float] = {}
         for sent, _, message in self.messages:
             if message.kind == "request vote":
@@ -232,7 +232,7 @@ def check_heartbeats(student: Any, comm: LabCommunicator) -> None:
 
 
 def expect_right_timers(student: Any, comm: LabCommunicator) -> None:
-    """Made by hand: what sets the timer, and to how long."""
+    """Check, with messages made by hand, which events set the timer, and to how many seconds."""
     with comm.case("5 members, 0 starts"):
         candidate, twin = (Play(student, range(5)).members[0] for _ in range(2))
         seconds, other = timer(candidate.start()), timer(twin.start())
@@ -248,7 +248,7 @@ def expect_right_timers(student: Any, comm: LabCommunicator) -> None:
 
 
 def timer(actions: Sequence[Action]) -> float | None:
-    """The seconds of the last timer that is set."""
+    """Return the seconds of the last timer that is set."""
     return next((action.seconds for action in reversed(actions) if isinstance(action, Timer)), None)
 
 
@@ -354,7 +354,7 @@ def check_one_leader(student: Any, comm: LabCommunicator) -> None:
 
 
 def expect_nothing_of_old_votes(student: Any, comm: LabCommunicator) -> None:
-    """Made by hand: on the network a message is seldom so late."""
+    """Check with messages made by hand: on the network a message is seldom so late."""
     candidate = Play(student, range(5)).members[0]
     candidate.start()
     old = candidate.term

@@ -212,7 +212,7 @@ def judge_one_peer(student: Any, ranks: int) -> None:
 
 
 def vectors(ranks: int) -> Vector:
-    """Those of all ranks, one per row; the same on all ranks."""
+    """Return the vectors of all ranks, one per row; the same on all ranks."""
     return np.random.default_rng(ranks).normal(size=(ranks, LENGTH))
 
 

@@ -38,7 +38,7 @@ SETUP_S = 0.1
 
 
 def number(answer: Any, call: str) -> float:
-    """`answer`, if it is one number, and one that can be a time."""
+    """Return `answer` as a float if it is a number that can be a time."""
     expect_returned(answer, call)
     try:
         value = float(answer)
@@ -63,7 +63,7 @@ def near(value: float, right: float, bound: float = ON_PAPER) -> bool:
 
 
 def off(value: float, right: float) -> str:
-    """By how much it is wrong, in words."""
+    """Return the relative error in words."""
     if right == 0:
         return f"{value:.3g}, right is 0"
     percent = round(100 * (value / right - 1))
@@ -74,7 +74,7 @@ def off(value: float, right: float) -> str:
 
 
 def fitted(nbytes: Vector, seconds: Vector, relative: bool = True) -> tuple[float, float]:
-    """The line by least squares, none of the two below 0; the corners of what is allowed are tried one by one."""
+    """Return the line by least squares with α and β not below 0; the corners of the allowed region are tried, too."""
     weights = 1 / seconds if relative else np.ones(len(seconds))
     columns, aim = np.stack([weights, nbytes * weights], axis=1), seconds * weights
     candidates = []
@@ -315,7 +315,7 @@ def hint_step(way: str, every: int, ranks: int, nbytes: float, alpha: float, bet
 
 
 def slow(comm: Comm) -> tuple[float, float]:
-    """Give the communicator links that cannot be known in advance, the same on all ranks; returns α and β."""
+    """Give the communicator links that cannot be known in advance, the same on all ranks; return α and β."""
     drawn = np.random.default_rng().uniform(size=2)
     first, second = comm.everybodys(drawn)[0]
     alpha, beta = 0.007 + 0.002 * float(first), 1 / (12e6 + 8e6 * float(second))
@@ -324,7 +324,7 @@ def slow(comm: Comm) -> tuple[float, float]:
 
 
 def measured(student: Any, comm: Comm) -> tuple[float, float]:
-    """The submission's α and β, on all ranks those of rank 0."""
+    """Return the submission's α and β, on all ranks those of rank 0."""
     own = student.measure(comm)
     alpha, beta = pair(own, "measure") if comm.rank == 0 else (0.0, 0.0)
     alpha, beta = map(float, comm.everybodys(np.array([alpha, beta]), "the end of measure")[0])
