@@ -203,7 +203,7 @@ for file in sorted(run.folder.iterdir()):
 # | `config.json` | the scenario's options: enough to run it again |
 # | `metrics.jsonl` | one line a step: the loss, and when it was reached |
 # | `summary.json` | the run in figures: accuracy, speed, bytes, seconds per rank, checksums, versions |
-# | `trace.json` | what each rank did when; drag it into [ui.perfetto.dev](https://ui.perfetto.dev) to zoom in |
+# | `trace.json` | what each rank did when; `farandole show RUN --trace` opens it to zoom in, without a network |
 #
 # A `Run` reads them for you: `run.config`, `run.metrics`, `run.summary`, `run.trace`.
 

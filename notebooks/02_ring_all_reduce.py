@@ -167,11 +167,11 @@ chunks = np.full(size, 10**rank)
 
 
 def show(title):
-    everybody = np.empty((size, size), dtype=chunks.dtype)
-    world.Gather(chunks, everybody if rank == 0 else None)
+    gathered = np.empty((size, size), dtype=chunks.dtype)
+    world.Gather(chunks, gathered if rank == 0 else None)
     if rank == 0:
         print(title)
-        for number, held in enumerate(everybody):
+        for number, held in enumerate(gathered):
             print(f"  rank {number}: ", *(f"{value:04}" for value in held))
 
 

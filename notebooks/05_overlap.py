@@ -445,7 +445,7 @@ layers = [LAYER] * LAYERS
 
 @cache
 def ring_s(nbytes, gigabits_per_s):
-    """An all-reduce of so many bytes by the model."""
+    """Return the seconds of an all-reduce of `nbytes` by the model."""
     return predicted_s(RING, NODES, nbytes, Machine(Link(10e-6, 8e-9 / gigabits_per_s), 1 / 10e9))
 
 
@@ -491,7 +491,7 @@ figure.tight_layout()
 # Three regimes. On the fast network nearly everything can be hidden, if the buckets are neither so small that α counts
 # nor so large that the last one does. On the slow one communication takes longer than backward: overlap hides
 # backward's 100 ms behind it, at best, and only fewer bytes, or fewer all-reduces, help with the rest. And on the far
-# left there are so many messages that α alone takes longer than anything else.
+# left there are many messages, and α alone takes longer than anything else.
 #
 # ## 7 Gradients that need no message
 #

@@ -82,9 +82,9 @@ def mean(own):
 
 
 def show(title):
-    everybody = comm.mpi.gather(w[0])
+    gathered = comm.mpi.gather(w[0])
     if comm.rank == 0:
-        print(f"{title:14}", *(f"{each:7.3f}" for each in everybody), f"   mean {np.mean(everybody):.3f}")
+        print(f"{title:14}", *(f"{each:7.3f}" for each in gathered), f"   mean {np.mean(gathered):.3f}")
 
 
 show("start")

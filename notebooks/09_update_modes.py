@@ -77,7 +77,7 @@ WORKERS = (0, 1, 2)
 
 
 def simulate(policy, seconds, steps):
-    """The bars (worker, "wait" or "compute", begin, end) of a training of so many steps.
+    """Return the bars (worker, "wait" or "compute", begin, end) of a training of `steps` steps.
 
     seconds(worker, i): how long the worker's iteration number i takes.
     """

@@ -252,7 +252,7 @@ Image(filename=str(pipeline_picture.draw(folder / "further.png", *lines)))
 print(f"{'':14}idle of 24   holds at most   pieces of 1/{P} of the model on each rank")
 for name in ("1f1b", "zero-bubble", *further):
     schedule, execution = choose(name), check(choose(name), P, M)
-    passes = schedule.placement.passes  # through so many pieces on each rank goes a micro-batch
+    passes = schedule.placement.passes  # the pieces on each rank that a micro-batch goes through
     idle, most = execution.period - M * Times().both, max(execution.stash) / passes
     print(f"{name:14}{idle:10g}{most:16g}{schedule.chunks // passes:10}")
 stashed = {name: max(check(choose(name), P, M).stash) / choose(name).placement.passes for name in further}

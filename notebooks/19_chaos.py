@@ -267,7 +267,7 @@ print("backup and restart train the same model:", healthy.params_sha256 == runs[
 def replay(work_s, interval_s, cost_s, restart_s, chaos, ranks=3):
     """Return how long it takes to finish, in seconds, and the number of deaths.
 
-    `interval_s` seconds of work lie between two checkpoints of `cost_s` each; who dies has lost what he has done since
+    `interval_s` seconds of work lie between two checkpoints of `cost_s` each; a process that dies loses its work since
     the last one, and after `restart_s` the next start begins, with a draw of its own.
     """
     start, done_s, clock_s = 0, 0.0, 0.0

@@ -208,7 +208,7 @@ def _mixing(
     push: Annotated[bool, Parameter(negative="")] = False,
     out: Path | None = None,
 ) -> None:
-    """Who averages with whom, and with which weights, where there is no centre.
+    """Draw which ranks average with each other, and with which weights, in decentralised training.
 
     Args:
         ranks: how many.

@@ -44,7 +44,7 @@ class ReproduceOptions:
 
 
 def reproduce(*names: str, options: ReproduceOptions | None = None) -> None:
-    """Run rows of published results: the claim, what comes of it here, and a verdict by the row's own rule.
+    """Run rows of published results: the claim, what is measured here, and a verdict by the row's own rule.
 
     Without a name the rows are listed. farandole reproduce gpipe-bubble ring-bandwidth
 

@@ -56,7 +56,7 @@ def simulate(*methods: str, options: SimulateOptions | None = None) -> None:
 
 
 def _simulate(methods: Sequence[str], options: SimulateOptions) -> None:
-    """Simulate each method with each number of workers, or draw the map, and print what comes of it."""
+    """Simulate each method with each number of workers, or draw the map, and print the results."""
     choice = options.choice()
     settings = [options.setting(each) for each in options.workers]
     if options.out:

@@ -31,7 +31,7 @@ from farandole.cost.setting import Draws, Numbers, Setting, Vector
 from farandole.cost.worker_events import WorkerEvents
 
 PART = 8  # of the computations that are sorted at once: with fewer there are more passes over all workers
-FEW = 512  # computations: so many are sorted at least, and no more workers have events one by one
+FEW = 512  # computations that are sorted at least, and the most workers whose events come one by one
 
 
 def events_of(setting: Setting) -> EventWindows | WorkerEvents:

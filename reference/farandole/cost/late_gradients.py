@@ -141,7 +141,7 @@ class LateGradients(Quadratic):
             parts[move] = number
         starts = np.concatenate([[0], np.cumsum(parts)])
         latest = np.maximum.reduceat(self._read_after[slots], starts[:-1]) if moves else np.empty(0, dtype=np.intp)
-        latest = np.maximum.accumulate(latest)  # a move needs x after so many of the moves before it
+        latest = np.maximum.accumulate(latest)  # a move needs x after this number of earlier moves
         move = known = 0
         path = self.x[None]  # x after moves `move`, `move` + 1, …
         while True:

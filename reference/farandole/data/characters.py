@@ -6,7 +6,7 @@ place the target is the next character, of which the model may know those up to 
 may have another length, the context; the longer they are, the fewer.
 
 The vocabulary is fixed, so that every rank knows it without the text: the newline, the 95 printable
-ASCII characters in their order, and one stand-in for all others, which are about 1 in 900.
+ASCII characters in order, and one stand-in for all others, which are about 1 in 900.
 """
 
 from __future__ import annotations

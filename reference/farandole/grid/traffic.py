@@ -65,7 +65,7 @@ def sent(schedule: Schedule, nbytes: Sequence[int], rank: int, ranks: int) -> in
 
 
 def _in_ring(training: GridTraining, schedule: Schedule, numbers: int, *axes: str) -> int:
-    """The bytes that this rank sends along these axes, for a vector of so many numbers."""
+    """Return the bytes that this rank sends along these axes for a vector of `numbers` elements."""
     line = training.grid.line(training.world.rank, *axes)
     chunks = chunk_slices(numbers, schedule.chunks(len(line)))
     nbytes = [(part.stop - part.start) * training.dtype.itemsize for part in chunks]

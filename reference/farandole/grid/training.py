@@ -64,7 +64,7 @@ class GridTraining:
         units: their parameters, gradients and optimizer state.
 
     Raises:
-        UsageError: something cannot be divided over so many ranks.
+        UsageError: something cannot be divided over this number of ranks.
     """
 
     def __init__(self, world: World, options: GridOptions, grid: Grid) -> None:

@@ -80,7 +80,7 @@ class ActivationMeter:
         return address in self._ignored or self._holders[address] > 0
 
     def add(self, address: int, nbytes: int, holders: int) -> None:
-        """So many more (or fewer) hold the memory at `address`."""
+        """Add `holders`, which may be negative, to the number that hold the memory at `address`."""
         before = self._holders[address]
         self._holders[address] += holders
         if address not in self._ignored and 0 in (before, self._holders[address]):

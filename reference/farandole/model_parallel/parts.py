@@ -206,7 +206,7 @@ class Parts:
         if layout.parts_of_a_batch > smallest:
             raise UsageError(
                 f"--micro-batches {layout.micro_batches}: a pipeline's smallest batch has {smallest} samples; "
-                "give at most so many, or a larger --batch"
+                "give at most that number, or a larger --batch"
             )
 
     def _copies(self) -> Communicator | None:

@@ -3,7 +3,7 @@
 What a backward pass needs is kept from the forward pass on, until it has been used: the activations
 that autograd holds, or, with recomputation, only the inputs, from which they are computed again
 (Chen et al., "Training deep nets with sublinear memory cost", 2016: a third more computation). The
-outputs are handed on and not kept: a backward pass needs to know where they came from in autograd's
+outputs are sent on and not kept: a backward pass needs to know where they came from in autograd's
 graph, not their values.
 
 The gradients of all micro-batches are added up. Each micro-batch's loss is its mean times its share

@@ -72,7 +72,7 @@ class Shape:
         return [(self.vocabulary, h), (self.sequence, h), *block * self.layers, (h,), (h,), *head]
 
     def boundary(self, sequences: int) -> int:
-        """Return how many numbers pass from one block to the next for so many sequences."""
+        """Return how many numbers pass from one block to the next for `sequences` sequences."""
         return sequences * self.sequence * self.hidden
 
     @property

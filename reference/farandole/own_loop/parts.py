@@ -23,7 +23,7 @@ class Parts:
     Args:
         batch: samples of a step, of all workers together.
         first: the number of the first step.
-        epochs, steps: how many steps there are: those of so many epochs, or this number.
+        epochs, steps: how many steps there are: those of `epochs` epochs, or `steps`.
 
     Attributes:
         count: the number of steps.

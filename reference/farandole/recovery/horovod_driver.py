@@ -164,7 +164,7 @@ def _checked_data(options: ElasticHorovodOptions) -> Samples:
     """Return the training set.
 
     Raises:
-        UsageError: with so many workers and so small a batch, no sample would be left for some step, or micro-batch.
+        UsageError: the batch is too small for these workers: some step or micro-batch would have no sample.
     """
     assert options.workers
     train = tasks.of(options).data(options.seed).train

@@ -164,8 +164,8 @@ class PipelineBackupOptions(PipelineOptions, FaultTolerantOptions):
     """A pipeline whose stages may keep each other's state in memory."""
 
     backup_every: AtLeastOne | None = None
-    """Steps between two backups of each stage in the memory of the next: at most so many are done again after a
-    failure. [default: 5 with --spares, else no backups, and the job ends with whichever rank dies]"""
+    """Steps between two backups of each stage in the memory of the next, and the most steps that are repeated
+    after a failure. [default: 5 with --spares, else no backups, and the job ends with whichever rank dies]"""
 
     checkpoint_every: NotNegative | None = None
     """Steps between two checkpoints on disk, for when a stage and its buddy die together; 0: none. [default: 50 with

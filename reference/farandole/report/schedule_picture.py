@@ -1,4 +1,4 @@
-"""A collective schedule drawn step by step: who sends which chunk to whom, and what comes of it.
+"""A collective schedule drawn step by step: which rank sends which chunk to which, and the result.
 
 One panel per step. Ranks stand side by side, each with its chunks below it; a chunk shows one
 stripe for every rank whose contribution it holds, in that rank's colour. What is drawn is what

@@ -27,7 +27,7 @@ def megabytes_per_rank(summary: Summary) -> str:
 
 
 def binary(size: float) -> str:
-    """So many bytes, in powers of 1024."""
+    """Return a number of bytes in powers of 1024."""
     return f"{size / (1 << 20):g} MiB" if size >= 1 << 20 else f"{size / (1 << 10):g} KiB"
 
 

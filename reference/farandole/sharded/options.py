@@ -18,7 +18,7 @@ class Sharding:
 
     Attributes:
         stage: 1: the optimizer's state; 2: gradients too; 3: parameters too.
-        over: the number of ranks that divide the model; the groups of so many ranks hold copies. None: all ranks.
+        over: the number of ranks that divide the model; each group of this size holds a copy. None: all ranks.
         prefetch: stage 3 gathers a unit while the one before it computes.
         half: the model computes in bfloat16, and is gathered in it; each rank keeps its parts in their own type.
         offload: where the optimizer and its state are, if not on the rank's device.
@@ -49,7 +49,7 @@ class ShardedOptions(OptimizerOptions):
     """1: the ranks divide the optimizer's state. 2: gradients too. 3: parameters too (FSDP)."""
 
     shard_over: AtLeastOne | None = None
-    """Ranks that divide the model among them, for instance those of a node; each group of so many ranks holds a copy
+    """Ranks that divide the model among them, for instance those of a node; each group of this size holds a copy
     (hybrid sharding). Must divide the number of ranks. [default: all ranks]"""
 
     prefetch: Annotated[bool, Parameter(negative="")] = False

@@ -35,7 +35,7 @@ SWEEPS = 3
 ROUNDS = 10
 WARM_UP = 10  # rounds until Ray writes to pages of its store for the second time
 
-# So many rounds → the seconds of each.
+# The number of rounds → the seconds of each.
 Rounds = Callable[[int], list[float]]
 
 

@@ -2,7 +2,7 @@
 
 Each of R workers holds a gradient g_r of float32 numbers that does not change. One round: every
 worker pushes its gradient, the server applies w ← w − η·(g_1 + … + g_R)/R, every worker pulls, and
-then has the new w in memory of its own. Its time runs from a common start until the last worker
+then has the new w in its own memory. Its time runs from a common start until the last worker
 has it. After k rounds w is known, and every worker checks it, between the rounds and at the end:
 a system that does not do the work is not measured.
 """
@@ -16,7 +16,7 @@ Floats = NDArray[np.float32]
 
 LEARNING_RATE = 0.125
 PERIOD = 251  # prime, so that a block put in the wrong place shows
-SAMPLE = 4096  # between rounds one element in so many is looked at: microseconds, and most pages touched
+SAMPLE = 4096  # between rounds one element in 4,096 is checked: microseconds, and most pages touched
 
 
 def _pattern(elements: int, every: int = 1) -> Floats:
@@ -30,13 +30,13 @@ def gradient(worker: int, elements: int) -> Floats:
 
 
 def apply_sum(parameters: Floats, total: Floats, workers: int) -> None:
-    """The server's update from the sum of the gradients, which is overwritten."""
+    """Apply the server's update from the sum of the gradients, which is overwritten."""
     total *= LEARNING_RATE / workers
     parameters -= total
 
 
 def check(parameters: Floats, workers: int, rounds: int, every: int = 1) -> None:
-    """That `parameters` are what so many rounds make of zeros; one element in `every` is looked at.
+    """Check that `parameters` are zeros after `rounds` updates; one element in `every` is looked at.
 
     Raises:
         ValueError: they are not.

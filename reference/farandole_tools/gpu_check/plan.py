@@ -58,7 +58,7 @@ class Check:
 
 
 def checks(cards: int, folder: Path, with_tests: bool = True) -> list[Check]:
-    """Return what is run on a machine with so many cards.
+    """Return the checks to run on a machine with `cards` cards.
 
     Trainings have two ranks, which share one card if there is no second; with more than two cards they also have a rank
     for each card.

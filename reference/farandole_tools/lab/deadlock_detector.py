@@ -18,7 +18,7 @@ import psutil
 from farandole_tools.lab import rank_status
 
 POLL_S = 0.1
-LOOKS = 8  # so many times in a row the same: nothing goes on any more
+LOOKS = 8  # equal looks in a row after which no rank makes progress any more
 PATIENCE_S = 1.0  # a rank that waits lets one that computes report first
 MORE_TIME = " (is the machine slow? Check again with --time-limit 30)"
 
@@ -31,7 +31,7 @@ class DeadlockDetector(threading.Thread):
         stop: ends the process; does not return.
         launcher: a process id; without that process this one ends too.
         current_line: says at which line of the learner's file this process is, for the message of a time-out.
-        looks: after so many without a change nothing goes on; more where messages may be huge.
+        looks: equal looks after which no rank makes progress; more where messages may be huge.
         verdict: once this file is there, another rank has ended the launch, and this one ends too.
     """
 

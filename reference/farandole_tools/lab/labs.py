@@ -24,7 +24,7 @@ LABS = material.folder("labs")
 
 
 class Wrong(Exception):
-    """A submission does not do what is asked; the message says what is wrong, to the learner."""
+    """A submission does not fulfil its task; the message tells the learner what is wrong."""
 
 
 def expect(condition: object, message: str) -> None:

@@ -101,11 +101,11 @@ def first_stuck(statuses: Sequence[RankStatus], size: int) -> int | None:
 def describe(statuses: Sequence[RankStatus]) -> str:
     """Say in one line in which call each rank waits; ranks with the same status are named together."""
     calls = {status.call for status in statuses}
-    everybody = named([status.rank for status in statuses])
+    all_ranks = named([status.rank for status in statuses])
     if len(statuses) > 1 and calls == {"send"}:
-        return f"{everybody} all wait in send: no rank receives"
+        return f"{all_ranks} all wait in send: no rank receives"
     if len(statuses) > 1 and calls == {"receive"}:
-        return f"{everybody} all wait in receive: no rank sends"
+        return f"{all_ranks} all wait in receive: no rank sends"
     groups: defaultdict[str, list[int]] = defaultdict(list)
     for status in statuses:
         groups[str(status)].append(status.rank)
@@ -115,7 +115,7 @@ def describe(statuses: Sequence[RankStatus]) -> str:
 def named(ranks: Sequence[int]) -> str:
     """ "rank 2", "ranks 0 and 2", "ranks 0, 1 and 2"."""
     if not ranks:
-        return "nobody"
+        return "no rank"
     *others, last = map(str, ranks)
     return f"ranks {', '.join(others)} and {last}" if others else f"rank {last}"
 

@@ -197,7 +197,7 @@ class _Rank:
         self.thread.start()
 
     def call(self, group: _Group, name: str, value: Any = None, source: int = -1) -> Any:
-        """Make a call, in this rank's thread, and wait for what comes of it."""
+        """Make a call, in this rank's thread, and wait for its result."""
         death = self._begin(name)
         if death and death.served is None:
             self._die()

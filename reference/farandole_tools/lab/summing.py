@@ -11,7 +11,7 @@ from farandole_tools.lab.communicator import LabCommunicator
 
 
 class Sum(NamedTuple):
-    """What was added up over all ranks: so many elements of that type."""
+    """The size of what was added up over all ranks: the number and the type of the elements."""
 
     elements: int
     kind: np.dtype[Any]

@@ -1,6 +1,6 @@
 """Zero-bubble (ZB-H1): the stage before waits for the inputs' gradient only, so the parameters' can wait.
 
-A backward pass has two halves. The gradient of the inputs is handed on at once, so that the pipeline
+A backward pass has two halves. The gradient of the inputs is sent on at once, so that the pipeline
 drains in half the time; the gradient of the parameters fills the time that 1F1B would wait. Stage s
 computes it s micro-batches late, so that each stage holds p micro-batches, what 1F1B needs at its
 first stage:
