@@ -450,7 +450,7 @@ def ring_s(nbytes, gigabits_per_s):
 
 
 def exposed_ms(bucket_bytes, gigabits_per_s, overlap=True):
-    """What is left of the buckets' all-reduces, one after the other, when backward is over."""
+    """Return the milliseconds that the buckets' all-reduces, one after the other, take after backward."""
     complete = wire = 0.0
     total = sum(layers)
     for bucket in cut(layers, bucket_bytes // 4):

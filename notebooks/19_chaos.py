@@ -113,7 +113,7 @@ for drawn, mean, colour, label in ((between, 20, RED, "no death in the job"), (l
     some = np.arange(5, 160, 12)
     lower.plot(seconds, np.exp(-seconds / mean), color=colour, label=label)
     lower.plot(some, [(drawn > second).mean() for second in some], "o", color=colour, markerfacecolor="white")
-lower.set(xlabel="after so many seconds", ylabel="share of the cases", ylim=(0, 1.02))
+lower.set(xlabel="seconds since the start", ylabel="share of the cases", ylim=(0, 1.02))
 lower.legend(frameon=False, fontsize=9)
 for ax in (upper, lower):
     ax.spines[["top", "right"]].set_visible(False)

@@ -17,7 +17,7 @@ refuse() {
 }
 
 if ((rank < first || rank > last)); then
-    refuse "as $role expected are ranks $first to $last: start the components in their order"
+    refuse "as $role expected are ranks $first to $last: start the components in order"
 elif ! scontrol show hostnames "$nodes" | grep --quiet --line-regexp --fixed-strings "$SLURMD_NODENAME"; then
     refuse "a $role belongs on $nodes"
 elif [[ $role == worker && -z ${CUDA_VISIBLE_DEVICES:-} ]]; then

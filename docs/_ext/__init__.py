@@ -1,1 +1,1 @@
-"""What this documentation's build adds to Sphinx."""
+"""Extensions of Sphinx for this documentation's build."""

@@ -1,4 +1,4 @@
-"""What Sphinx and Furo leave out for readers without a mouse or a screen.
+"""Additions to Sphinx and Furo for readers without a mouse or a screen.
 
 Code, tables and formulas that are wider than the screen can be scrolled by keys, and a screen reader is told the level
 of the headings in the list of pages (WCAG 2.1, criteria 2.1.1 and 4.1.2).

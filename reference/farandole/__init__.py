@@ -45,7 +45,7 @@ HOMES = {
 
 
 def __getattr__(name: str) -> object:
-    """What is exported, imported when it is asked for."""
+    """Import an exported name when it is first used."""
     if name not in HOMES:
         raise AttributeError(f"module 'farandole' has no attribute {name!r}")
     from importlib import import_module

@@ -1,4 +1,4 @@
-"""What is trained: a model, data to train and to judge it, a loss and metrics, as one small object.
+"""A task: a model, data to train and to judge it, a loss and metrics, as one small object.
 
 A method builds its task's model, takes steps down the gradient of the task's loss, and is judged by the task's metrics.
 It knows no data set and no cross-entropy, so that it trains any task: one that --data and --model name, or one of your

@@ -1,4 +1,4 @@
-"""What papers claim, measured here: ``farandole reproduce`` runs these rows and prints a verdict for each.
+"""Claims of papers, measured here: ``farandole reproduce`` runs these rows and prints a verdict for each.
 
 A row is one claim: its source, its setting, how it is run here, what is measured, and the rule by which it holds. The
 rule is part of the row and the verdict follows from the measured figures by it, so no verdict is ever typed in.

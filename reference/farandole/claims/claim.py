@@ -91,7 +91,7 @@ class Picture:
 
 @dataclass(frozen=True)
 class Measured:
-    """What running a row gives: figures by name, and curves where there are any."""
+    """The results of a row: figures by name, and curves where there are any."""
 
     figures: Figures
     picture: Picture | None = None

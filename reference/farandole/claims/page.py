@@ -18,8 +18,8 @@ INTRODUCTION = """\
 What papers claim, and what we measure here. Each row is one claim: where a paper says it, how it is run here, the
 figures that were measured, and a verdict. The verdict follows from the figures by a rule that stands with the row; no
 figure and no verdict on this page is typed by hand. Some rows were changed after a first run, most of them because too
-few steps or samples could not test the claim. Each of these says what was changed and, if the
-verdict has changed, the earlier one. Reasons for a difference are explanations; few of them were tested by a further run. Rows on real ranks
+few steps or samples could not test the claim. Each of these says what was changed and, if the verdict has changed, the
+earlier one. Reasons for a difference are explanations; few of them were tested by a further run. Rows on real ranks
 have one or two seeds, so half a point of accuracy is noise. The page is written by
 
 ```

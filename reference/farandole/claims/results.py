@@ -1,4 +1,4 @@
-"""What was measured for a claim, kept in a folder: one file for each, so that a run that was interrupted goes on.
+"""Measured results, kept in a folder: one file for each claim, so that a run that was interrupted goes on.
 
     FOLDER/NAME.json    figures, curves, seconds, the versions of what computed
     FOLDER/NAME.png     the curves, where there are any

@@ -32,7 +32,7 @@ RECIPE: dict[str, Any] = {"data": "mnist5k", "batch": 768, "steps": 150}
 @Parameter(name="*")
 @dataclass(frozen=True, kw_only=True)
 class CompareOptions:
-    """How to compare, and how the processes of new runs are started."""
+    """The options of a comparison, and of starting the processes of new runs."""
 
     ranks: Annotated[AtLeastOne, Parameter(alias="-n")] = 5
     """Processes of each new run; of a parameter server's, rank 0 is the manager and rank 1 the server."""
@@ -78,7 +78,7 @@ def _options(names: Sequence[str], own_task: bool) -> type[RunOptions]:
 
 
 def _accepted(kind: type[RunOptions]) -> list[str]:
-    """The options that a scenario takes on its command line; it may have closed some that it inherits."""
+    """Return the options that a scenario takes on its command line; it may have closed some that it inherits."""
 
     def closed(field: Field[Any]) -> bool:
         said = getattr(field.type, "__metadata__", ())
@@ -111,7 +111,7 @@ def _compare(names: Sequence[str], comparing: CompareOptions, config: RunOptions
 
 
 def _find(name: str) -> Run | str:
-    """A finished run, or the scenario that a new run is to be made of."""
+    """Return a finished run, or the scenario that a new run is to be made of."""
     if name == LATEST or Path(name).is_dir():
         return Run.open(name)
     if name in MODES or name in ALIASES:

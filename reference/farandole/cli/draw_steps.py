@@ -30,7 +30,7 @@ def _zero(
     collective: Positive = 1.0,
     out: Path | None = None,
 ) -> None:
-    """What a rank computes and communicates in a step of ZeRO, unit by unit.
+    """Draw what a rank computes and communicates in a step of ZeRO, unit by unit.
 
     Args:
         stage: as of `farandole run sharded`.

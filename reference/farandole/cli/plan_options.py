@@ -82,13 +82,13 @@ class PlanOptions:
     """Pieces of the model on each rank, for the interleaved schedule."""
 
     zero: Literal[0, 1, 2, 3] = 0
-    """What data ranks divide. 1: the optimizer's state. 2: gradients too. 3: parameters too (FSDP)."""
+    """The state that data ranks divide. 1: the optimizer's state. 2: gradients too. 3: parameters too (FSDP)."""
 
     sequence_parallel: Flag = False
     """The tensor ranks divide norms and dropout by positions."""
 
     recompute: Literal["none", "selective", "full", "stage"] = "none"
-    """What is computed again for the backward pass: attention's square, each layer, or all layers of a stage."""
+    """The computations repeated for the backward pass: attention's square, each layer, or all layers of a stage."""
 
     json: Annotated[bool, Parameter(negative="", show_default=False)] = False
     """Print only the figures, as JSON."""

@@ -23,7 +23,7 @@ from farandole.runtime.options import RunOptions
 @Parameter(name="*")
 @dataclass(frozen=True, kw_only=True)
 class LaunchOptions:
-    """How the processes are started."""
+    """The options of starting the processes."""
 
     ranks: Annotated[AtLeastOne, Parameter(alias="-n")] = 4
     """Number of processes."""
@@ -33,7 +33,7 @@ class LaunchOptions:
 
 
 def app(words: Sequence[str]) -> cyclopts.App:
-    """The ``run`` command; of the scenarios, only the one that `words` name is loaded if it can be told."""
+    """Return the ``run`` command; of the scenarios, only the one that `words` name is loaded if it can be told."""
     runner = cyclopts.App(help="Run a scenario on several processes and write its record.")
     if words[:1] != ["run"]:
         return runner
@@ -100,7 +100,7 @@ def _command(name: str, config_type: type[RunOptions]) -> Callable[..., None]:
 
 
 def changed(config: RunOptions) -> dict[str, object]:
-    """The options that differ from their defaults."""
+    """Return the options that differ from their defaults."""
     default = type(config)()
     values = {field.name: getattr(config, field.name) for field in fields(config)}
     return {name: value for name, value in values.items() if value != getattr(default, name)}

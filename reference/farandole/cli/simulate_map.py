@@ -121,7 +121,7 @@ def _show(winners: Winners, methods: Sequence[str], title: str, file: Path | Non
 
 
 def _table(winners: Winners) -> Table:
-    """A row per scatter, a column per bandwidth."""
+    """Return a row per scatter, a column per bandwidth."""
     table = Table(box=None, pad_edge=False)
     speeds, sigmas = (sorted({place[axis] for place in winners}) for axis in (0, 1))
     table.add_column("sigma", justify="right")

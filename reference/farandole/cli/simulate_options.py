@@ -24,7 +24,7 @@ MAP_GBPS = (0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0)
 @Parameter(name="*")
 @dataclass(frozen=True, kw_only=True)
 class SettingOptions:
-    """How many workers there are, how fast they compute, and over which links."""
+    """The setting of a simulation: the number of workers, their speed, and their links."""
 
     workers: Annotated[tuple[AtLeastOne, ...], SEVERAL] = (16,)
     """Number of workers, or several numbers: --workers 1 10 100 1000 10000."""
@@ -54,7 +54,7 @@ class SettingOptions:
 @Parameter(name="*")
 @dataclass(frozen=True, kw_only=True)
 class SimulateOptions(LayeredOptions, SettingOptions):
-    """What is simulated, or which finished work is read, and what is printed."""
+    """The options of a simulation: its setting, or the finished run that is read, and the output."""
 
     servers: AtLeastOne | None = None
     """Parameter servers that share the parameters. [default: one for every four workers]"""

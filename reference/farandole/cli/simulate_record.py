@@ -29,7 +29,7 @@ def against(folder: Path, as_json: bool) -> None:
 
 
 def fitted(folders: Sequence[Path], as_json: bool) -> None:
-    """How the first run's computing times scatter; and with further runs, what messages have cost in all of them."""
+    """Print how the first run's computing times scatter, and with further runs the cost of messages in all of them."""
     from farandole.cost import straggler_fit, stragglers
     from farandole.cost.measured_link import measured_link
     from farandole.cost.validation import recorded
@@ -67,7 +67,7 @@ def _figures(measured: MeasuredLink) -> dict[str, float | None]:
 
 
 def sides(folder: Path, goal: float, alone: Path | None, as_json: bool) -> None:
-    """What a run has measured of document 002's four sides."""
+    """Print what a run has measured of document 002's four sides."""
     from farandole.cost import cost_function
     from farandole.runtime.record import Run
 

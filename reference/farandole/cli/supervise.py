@@ -65,7 +65,7 @@ def supervise(
 
 
 def _out(words: list[str]) -> Path:
-    """The folder that the command is given for its record."""
+    """Return the folder that the command is given for its record."""
     place = next(place for place, word in enumerate(words) if word.split("=")[0] == "--out")
     given = words[place].partition("=")[2] or "".join(words[place + 1 : place + 2])
     return Path(given)

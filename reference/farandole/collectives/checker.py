@@ -67,7 +67,7 @@ def execute(schedule: Schedule, size: int, start: list[list[Contributions]] | No
 
 
 def rounds(schedule: Schedule, size: int) -> Iterator[Round]:
-    """What runs at the same time, round after round.
+    """Yield the steps that run at the same time, round after round.
 
     Raises:
         ScheduleError: the ranks wait for each other in a circle, or one for a message never sent.
@@ -128,7 +128,7 @@ def _block(source: int, to: int, size: int) -> int:
 
 
 def _completable(current: dict[int, Step]) -> set[int]:
-    """The largest set of ranks whose steps all find their partners within the set."""
+    """Return the largest set of ranks whose steps all find their partners within the set."""
     ready = set(current)
     sends = {rank: Counter(each.to for each in step.exchanges) for rank, step in current.items()}
     receives = {rank: Counter(each.source for each in step.exchanges) for rank, step in current.items()}

@@ -71,7 +71,7 @@ class Machine:
 
 
 def predicted_s(schedule: Schedule, ranks: int, nbytes: int, machine: Machine) -> float:
-    """Seconds from a common start until the last of `ranks` has done its part, for a vector of `nbytes`."""
+    """Return the seconds from a common start until the last of `ranks` has done its part, for a vector of `nbytes`."""
     lengths = [part.stop - part.start for part in chunk_slices(nbytes, schedule.chunks(ranks))]
     done = [0.0] * ranks
     for steps in rounds(schedule, ranks):
@@ -84,7 +84,7 @@ def predicted_s(schedule: Schedule, ranks: int, nbytes: int, machine: Machine) -
 
 
 def critical_path_s(schedule: Schedule, ranks: int, nbytes: float, machine: Machine) -> float:
-    """Seconds that `schedule` takes, by the steps of its critical rank alone, with chunks of equal length.
+    """Return the seconds that `schedule` takes, by the steps of its critical rank alone, with chunks of equal length.
 
     O(steps of one rank), where `predicted_s` follows every rank: this is how 10,000 ranks are costed.
     """
@@ -96,7 +96,7 @@ def critical_path_s(schedule: Schedule, ranks: int, nbytes: float, machine: Mach
 
 @lru_cache
 def coefficients(schedule: Schedule, ranks: int, multiport: bool = False) -> tuple[float, float, float]:
-    """How often α, nβ and nγ are in the time of `ranks` for a vector of n bytes: for a ring of 4, (6, 1.5, 0.75).
+    """Return how often α, nβ and nγ are in the time of `ranks` for n bytes: for a ring of 4, (6, 1.5, 0.75).
 
     Each is the longest path through the steps by itself. Their sum is the whole time where all ranks do alike.
     Cost: O(steps of the critical rank), or of all ranks where a schedule has none or there are several ports.
@@ -114,7 +114,7 @@ def coefficients(schedule: Schedule, ranks: int, multiport: bool = False) -> tup
 
 
 def _step_s(rank: int, step: Step, lengths: Sequence[float], machine: Machine) -> float:
-    """Seconds of one rank's step, for chunks of these lengths in bytes."""
+    """Return the seconds of one rank's step, for chunks of these lengths in bytes."""
     sent = [(each.to, sum(lengths[chunk] for chunk in each.sent)) for each in step.exchanges if each.to is not None]
     received = [(each.source, sum(lengths[chunk] for chunk in each.received))
                 for each in step.exchanges if each.source is not None]  # fmt: skip
@@ -123,7 +123,7 @@ def _step_s(rank: int, step: Step, lengths: Sequence[float], machine: Machine) -
 
 
 def _coefficients_of(steps: Iterable[Step], chunks: int) -> tuple[float, float, float]:
-    """How often α, nβ and nγ are in these steps of one rank, one after the other, over one port."""
+    """Return how often α, nβ and nγ are in these steps of one rank, one after the other, over one port."""
     alphas = longer = added = 0
     for step in steps:
         sent = received = 0

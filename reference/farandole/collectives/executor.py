@@ -156,7 +156,7 @@ def _add(own: Any, arrived: Any) -> None:
 
 
 def _on_wire(part: Any) -> Any:
-    """The same memory, as a type that MPI knows: it has no float16."""
+    """Return the same memory, as a type that MPI knows: it has no float16."""
     if part.dtype != np.float16:
         return part
     return part.view(np.uint16) if isinstance(part, np.ndarray) else part.as_words()

@@ -23,7 +23,7 @@ class Measurement:
 
 
 def fitted(measured: Sequence[Measurement], gamma: float, multiport: bool = False) -> Machine:
-    """The α and β, none below 0, with which the model is nearest to all measurements, for a γ that is known.
+    """Return the α and β, none below 0, with which the model is nearest to all measurements, for a γ that is known.
 
     Nearest: least squares of the relative errors, so that short vectors, where α decides, count as much as long ones.
 

@@ -51,13 +51,13 @@ def hierarchical(per_node: int) -> Schedule:
             yield _within(step, node, nodes)
 
     def _within(step: Exchange, node: int, nodes: int) -> Exchange:
-        """A step of one node's ring: its chunks are as many of ours as there are nodes."""
+        """Return a step of one node's ring: its chunks are as many of ours as there are nodes."""
         first = node * per_node
         return replace(step, send=_times(step.send, nodes), recv=_times(step.recv, nodes), count=nodes,
                        to=_plus(step.to, first), source=_plus(step.source, first))  # fmt: skip
 
     def _across(step: Exchange, local: int, part: int, nodes: int) -> Exchange:
-        """A step of the ring of all ranks that have the same part."""
+        """Return a step of the ring of all ranks that have the same part."""
         first = part * nodes
         return replace(step, send=_plus(step.send, first), recv=_plus(step.recv, first),
                        to=_plus(_times(step.to, per_node), local),

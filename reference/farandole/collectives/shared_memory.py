@@ -113,7 +113,7 @@ class SharedVectors:
                 into += vector[: len(into)]
 
     def meet(self) -> None:
-        """What any rank has written before, all can read afterwards. Collective."""
+        """Wait for all ranks, so that each can read afterwards what any has written before. Collective."""
         self._window.Sync()
         with self.comm.waiting("shared memory", -1):
             self.comm.mpi.Barrier()
@@ -171,6 +171,6 @@ def window(comm: Communicator, buffer: Buffer) -> SharedVectors:
 
 
 def _view(memory: MPI.Win, rank: int, length: int, kind: np.dtype[Any]) -> Buffer:
-    """A rank's vector in the window."""
+    """Return a rank's vector in the window."""
     place, _ = memory.Shared_query(rank)
     return np.ndarray(length, kind, cast(Any, place))

@@ -46,12 +46,12 @@ class Exchange:
 
     @property
     def sent(self) -> Sequence[int]:
-        """The chunks that leave."""
+        """Return the chunks that leave."""
         return self._from(self.send)
 
     @property
     def received(self) -> Sequence[int]:
-        """The chunks that arrive."""
+        """Return the chunks that arrive."""
         return self._from(self.recv)
 
     @property
@@ -114,12 +114,12 @@ class Schedule:
 
 
 def chunk_slice(length: int, chunks: int, chunk: int) -> slice:
-    """One of the parts of a vector of `length` elements; their lengths differ by at most one."""
+    """Return one of the parts of a vector of `length` elements; their lengths differ by at most one."""
     return slice(length * chunk // chunks, length * (chunk + 1) // chunks)
 
 
 def chunk_slices(length: int, chunks: int) -> list[slice]:
-    """All of them."""
+    """Return all parts of a vector of `length` elements."""
     return [chunk_slice(length, chunks, chunk) for chunk in range(chunks)]
 
 

@@ -81,7 +81,7 @@ def _children(rank: int, size: int) -> list[int]:
 
 
 def _below(rank: int, size: int) -> int:
-    """How many ranks there are in the subtree of `rank`, itself among them."""
+    """Return the number of ranks in the subtree of `rank`, itself among them."""
     return min(_lowest_bit(rank, size), size - rank)
 
 

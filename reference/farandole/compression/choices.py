@@ -18,7 +18,7 @@ from farandole.compression.table import COMPRESSORS
 def build(
     options: CompressionOptions, shapes: Sequence[tuple[int, ...]], seed: int, rank: int, ranks: int
 ) -> Compressor | PowerSGD | MajorityVote:
-    """One rank's compressor.
+    """Return one rank's compressor.
 
     Args:
         shapes: of the tensors that make up the gradient, in order.
@@ -34,7 +34,7 @@ def build(
 def plain(
     name: str, options: RoundingOptions, common: np.random.Generator, own: np.random.Generator, unbiased: bool
 ) -> Compressor:
-    """A compressor without a memory.
+    """Return a compressor without a memory.
 
     Args:
         name: any whose row says `is_plain`.

@@ -20,7 +20,7 @@ else:
 @Parameter(name="*")
 @dataclass(frozen=True, kw_only=True)
 class RoundingOptions:
-    """How finely entries are rounded."""
+    """The precision to which entries are rounded."""
 
     levels: Annotated[int, whole(gte=1, lte=32767)] = 7
     """qsgd: number of levels of the norm to which each magnitude is rounded; 7 need 4 bits with the sign."""
@@ -32,7 +32,7 @@ class RoundingOptions:
 @Parameter(name="*")
 @dataclass(frozen=True, kw_only=True)
 class EncodingOptions(RoundingOptions):
-    """How many are sent."""
+    """The number of entries that are sent."""
 
     fraction: Part = 0.01
     """top-k, random-k, dgc: the part of the entries that is sent in a step."""
@@ -41,7 +41,7 @@ class EncodingOptions(RoundingOptions):
 @Parameter(name="*")
 @dataclass(frozen=True, kw_only=True)
 class CompressionOptions(EncodingOptions):
-    """How gradients are encoded."""
+    """The options of encoding gradients."""
 
     compressor: Name = "top-k"
     """The encoding of the gradients; none: they are sent as they are."""

@@ -1,4 +1,4 @@
-"""What the quantisers share: small whole numbers packed into as few bits as they need, and vectors in buckets."""
+"""Common parts of the quantisers: small whole numbers packed into as few bits as they need, and vectors in buckets."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from farandole.compression.compressor import Vector
 
 
 def packed_bytes(count: int, bits: int) -> int:
-    """How many bytes `count` numbers of `bits` bits take."""
+    """Return the bytes that `count` numbers of `bits` bits take."""
     return -(-count * bits // 8)
 
 
@@ -23,7 +23,7 @@ def pack(numbers: NDArray[Any], bits: int) -> NDArray[np.uint8]:
 
 
 def unpack(packed: NDArray[np.uint8], bits: int, count: int) -> NDArray[np.int32]:
-    """The `count` numbers again."""
+    """Return the `count` numbers again."""
     each = np.unpackbits(packed, count=count * bits, bitorder="little").reshape(count, bits)
     return each @ (np.int32(1) << np.arange(bits, dtype=np.int32))
 

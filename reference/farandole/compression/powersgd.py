@@ -64,24 +64,24 @@ class PowerSGD:
         self._vector = self.residual
 
     def nbytes(self) -> tuple[int, int]:
-        """What the two all-reduces carry."""
+        """Return the bytes that each of the two all-reduces carries."""
         return _carried(self.matrices, self.plain, self.rank)
 
     def project(self, vector: Vector) -> Vector:
-        """This rank's part of every P, and what goes as it is: to be summed over the ranks."""
+        """Return this rank's part of every P, and what goes as it is: to be summed over the ranks."""
         self._vector = vector + self.residual
         parts = [each @ right for each, right in zip(self._own(), self.right, strict=True)]
         return _joined(parts + [self._vector[place] for place in self.plain])
 
     def project_back(self, summed: Vector) -> Vector:
-        """This rank's part of every Q, from the sum of what `project` has given: to be summed over the ranks."""
+        """Return this rank's part of every Q, from the sum of what `project` has given: to be summed over the ranks."""
         left, plain = _cut(summed, [(rows, self.rank) for _, rows, _ in self.matrices])
         # All ranks orthogonalise the same bits, and get the same bits.
         self._left, self._plain = [orthogonalised(each) for each in left], plain
         return _joined([each.T @ left for each, left in zip(self._own(), self._left, strict=True)])
 
     def decode(self, summed: Vector) -> Vector:
-        """The approximated sum, from the sum of what `project_back` has given."""
+        """Return the approximated sum, from the sum of what `project_back` has given."""
         right, _ = _cut(summed, [(columns, self.rank) for _, _, columns in self.matrices])
         result = np.zeros_like(self._vector)
         for (place, _, _), left, each in zip(self.matrices, self._left, right, strict=True):
@@ -130,7 +130,7 @@ def _carried(matrices: Sequence[tuple[slice, int, int]], plain: Sequence[slice],
 
 
 def orthogonalised(matrix: Matrix) -> Matrix:
-    """An orthonormal basis of its columns' span; columns that add nothing to it are replaced by others."""
+    """Return an orthonormal basis of its columns' span; columns that add nothing to it are replaced by others."""
     if not np.isfinite(matrix).all():
         return np.full_like(matrix, np.nan)  # decoded, all of the matrix is NaN
     return np.linalg.qr(matrix)[0].astype(np.float32)

@@ -31,7 +31,7 @@ def largest(vector: NDArray[Any], count: int) -> NDArray[np.int64]:
 
 
 def scattered(payload: Payload, length: int) -> Vector:
-    """The vector that has the sent values at their places, and 0 elsewhere."""
+    """Return the vector that has the sent values at their places, and 0 elsewhere."""
     places, values = np.split(payload.view(np.uint32), 2)
     vector = np.zeros(length, np.float32)
     vector[places] = values.view(np.float32)

@@ -1,4 +1,4 @@
-"""How many devices, and of which kind: predictions for growing numbers of each kind, in the best mode of each.
+"""Advice on the number and kind of devices: predictions for growing numbers of each kind, in the best mode of each.
 
 Document 003 leaves it at "it depends on data, model and devices" (设备类型). Predicted step times allow three answers:
 the smallest number with enough memory, the smallest that reaches a target, and the number beyond which more are not

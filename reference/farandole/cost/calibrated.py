@@ -94,7 +94,7 @@ CALIBRATIONS: dict[str, Calibration] = {
 
 @dataclass(frozen=True)
 class Calibrated:
-    """What the runs of one method have given.
+    """The calibration from the runs of one method.
 
     Attributes:
         compute_s: mean of a rank's step, the update included.

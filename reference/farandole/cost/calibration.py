@@ -1,4 +1,4 @@
-"""What a prediction needs to know of a machine, measured before the run that is predicted.
+"""The measurements of a machine that a prediction needs, made before the run that is predicted.
 
 The network: α and β from all-gathers by a ring, of several lengths, between the very ranks.
 
@@ -157,7 +157,7 @@ def noise(
 
 
 def communicating(spans: Sequence[Span]) -> float:
-    """Seconds of one rank's own thread in communication, waiting included."""
+    """Return the seconds of one rank's own thread in communication, waiting included."""
     return sum(span.end - span.start for span in spans
                if span.category == "communicate" and not span.depth and not span.beside)  # fmt: skip
 
@@ -183,7 +183,7 @@ def gathered(world: World, own: Times) -> Times:
 
 
 def _timed(world: World, action: Callable[[], None]) -> float:
-    """Seconds until the last rank has done it, the same on all."""
+    """Return the seconds until the last rank has done it, the same on all."""
     slowest = np.empty(1)
     with world.comm.waiting("measuring the network", -1):
         world.control.Barrier()

@@ -47,19 +47,19 @@ def synchronous(straggler: Straggler, compute_s: float, workers: int, all_reduce
 
 
 def all_reduce_s(method: str, ranks: int, nbytes: float, link: Link) -> float:
-    """Seconds of an all-reduce of `collectives.schedules`, counted over its steps; adding is left out."""
+    """Return the seconds of an all-reduce of `collectives.schedules`, counted over its steps; adding is left out."""
     alphas, betas, _ = coefficients(SCHEDULES[method][0], ranks)
     return alphas * link.alpha + betas * nbytes * link.beta
 
 
 def all_gather_s(ranks: int, nbytes: float, link: Link) -> float:
-    """Seconds of a ring all-gather, at the end of which each rank has `nbytes`."""
+    """Return the seconds of a ring all-gather, at the end of which each rank has `nbytes`."""
     alphas, betas, _ = coefficients(ALL_GATHER, ranks)
     return alphas * link.alpha + betas * nbytes * link.beta
 
 
 def hierarchical_s(ranks: int, per_node: int, nbytes: float, within: Link, across: Link) -> float:
-    """Seconds of a ring in each node, and of rings across the nodes, each rank with its own link.
+    """Return the seconds of a ring in each node, and of rings across the nodes, each rank with its own link.
 
     Raises:
         UsageError: the ranks do not fill their nodes.
@@ -70,18 +70,18 @@ def hierarchical_s(ranks: int, per_node: int, nbytes: float, within: Link, acros
 
 
 def amdahl(serial: float, workers: int) -> float:
-    """How many times faster the same work is done."""
+    """Return the speed-up of a fixed amount of work."""
     return 1 / (serial + (1 - serial) / workers)
 
 
 def gustafson(serial: float, workers: int) -> float:
-    """How many times as much is done in the same time."""
+    """Return the growth of the work that is done in a fixed time."""
     return serial + (1 - serial) * workers
 
 
 @dataclass(frozen=True)
 class NoiseScale:
-    """How noisy gradients are: tr Σ, and the squared length of the true gradient, both without bias."""
+    """The noise of gradients: tr Σ, and the squared length of the true gradient, both without bias."""
 
     variance: float
     squared_gradient: float
@@ -131,7 +131,7 @@ class Sides:
 
 
 def sides(run: Run, goal: float, alone: Summary | None = None) -> Sides:
-    """What `run` has measured; `goal` is a training loss, `alone` the same training by one rank.
+    """Return what `run` has measured; `goal` is a training loss, `alone` the same training by one rank.
 
     Raises:
         UsageError: one of them has not taken a step.

@@ -1,4 +1,4 @@
-"""How simulated workers divide a model: stages of a pipeline, tensor ranks within each layer, and data-parallel copies.
+"""The division of a model over simulated workers: pipeline stages, tensor ranks in each layer, data-parallel copies.
 
     workers = data × shard × stages × expert × context × tensor        numbered as in `model_parallel.grid`
 
@@ -34,7 +34,7 @@ OPTIONS = {"shard": "shard-ranks", "expert": "expert-ranks", "context": "context
 
 @dataclass(frozen=True)
 class Division:
-    """What each stage holds.
+    """The part of the model that each stage holds.
 
     Attributes:
         grid: the lengths of the axes.

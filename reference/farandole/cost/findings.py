@@ -1,4 +1,4 @@
-"""What `sync_cost` finds: each method's predicted and measured cost, as costs.json has them."""
+"""The findings of `sync_cost`: each method's predicted and measured cost, as costs.json has them."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ import numpy as np
 
 @dataclass(frozen=True)
 class Recovery:
-    """What a failure costs a group of workers, and what the protection against it does. All times in seconds.
+    """The costs of a failure of a group of workers, and of the protection against it. All times in seconds.
 
     Attributes:
         pause_s: for which all of the group stop after a failure.

@@ -58,7 +58,7 @@ BLOCKS, BLOCK_GRADIENTS = _passes(PassBlock), _passes(PassGradient)  # the block
 
 @dataclass(frozen=True)
 class Collective:
-    """What a worker does with the other ranks of a line of the grid.
+    """A collective operation of a worker with the other ranks of a line of the grid.
 
     Attributes:
         what: the axis, "counts" or "gradients", as in `grid.traffic`.

@@ -1,4 +1,4 @@
-"""What each layer of a model costs, from shapes alone: parameters, operations, bytes of outputs and of exchanges.
+"""The costs of each layer of a model, from shapes alone: parameters, operations, bytes of outputs and of exchanges.
 
 Nothing is computed: the layers are on torch's meta device. Operations are those of one sample in one forward pass, by
 the formulas of `models.operations`. Split over T tensor ranks, a layer exchanges its activations by all-reduce

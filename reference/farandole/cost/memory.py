@@ -1,4 +1,4 @@
-"""What each rank of a large training holds, by component: the formulas of the parts that run here, put together.
+"""The memory of each rank of a large training, by component: the formulas of the parts that run here, put together.
 
     parameters, gradients, optimizer state    bytes per parameter × the stage's parameters/T, divided as ZeRO's stage
                                               says (`sharded.stages.held`)

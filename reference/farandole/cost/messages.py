@@ -1,4 +1,4 @@
-"""How long a method's messages take: counted over a schedule's steps, or sent through a network.
+"""The time of a method's messages: counted over a schedule's steps, or sent through a network.
 
 Without a network only the workers' own links are limited, and the critical rank's steps are the time of all
 (`collectives.costs`). With one the messages of all ranks share its links, stage by stage (`networks`). A single switch
@@ -37,7 +37,7 @@ ONE_SWITCH = parse("single-switch")
 
 @dataclass(frozen=True)
 class NetworkUse:
-    """What a network makes of a method's messages: of one collective, or of one round of gossip.
+    """The use of a network by a method's messages: by one collective, or by one round of gossip.
 
     Attributes:
         one_switch_s: what the same messages take with one switch.
@@ -72,7 +72,7 @@ def schedule_of(method: str, workers: int, per_node: int | None = None) -> tuple
 
 
 def collective_s(schedule: Schedule, setting: Setting, nbytes: float, per_node: int = 1) -> float:
-    """Seconds of a collective of all workers, for a vector of `nbytes`."""
+    """Return the seconds of a collective of all workers, for a vector of `nbytes`."""
     workers, link = setting.workers, setting.link
     if setting.network:
         passed = _passage(schedule, workers, setting.network.placed(workers, setting.seed), per_node)

@@ -51,7 +51,7 @@ class Prediction:
 
 @dataclass(frozen=True)
 class Measurement:
-    """What the run of a prediction has taken.
+    """The time that the run of a prediction has taken.
 
     Attributes:
         began: when it was started, in seconds since 1970.

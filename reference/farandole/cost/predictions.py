@@ -1,4 +1,4 @@
-"""What each of the methods that `sync_cost` compares is predicted to cost.
+"""The predicted cost of each of the methods that `sync_cost` compares.
 
     central       all gradients to one rank and back      E[max of P] + (2P − 3)(α + nβ), 2(α + nβ) for P = 2
     ring          synchronous SGD by a ring               E[max of P] + 2(P − 1)(α + nβ/P)
@@ -37,7 +37,7 @@ LEAST_SUMS = 50  # of local SGD's rounds
 
 @dataclass(frozen=True)
 class Calibration:
-    """What was measured before anything was predicted.
+    """The measurements that are made before anything is predicted.
 
     Attributes:
         link: between two ranks.
@@ -68,7 +68,7 @@ class Calibration:
         return drawn
 
     def ring_s(self, workers: int, nbytes: int | None = None) -> float:
-        """Seconds of a ring all-reduce of the gradient, or of `nbytes`."""
+        """Return the seconds of a ring all-reduce of the gradient, or of `nbytes`."""
         return all_reduce_s("ring", workers, self.nbytes if nbytes is None else nbytes, self.link)
 
 
@@ -121,7 +121,7 @@ def gossip(given: Calibration, times: Times) -> Cost:
 
 
 def predicted(method: str, calibration: Calibration, workers: int) -> Cost:
-    """Seconds that one of `methods.METHODS` takes for a batch.
+    """Return the seconds that one of `methods.METHODS` takes for a batch.
 
     Args:
         workers: as many as have been measured, or any other number, as if they were more of the same.
@@ -148,5 +148,5 @@ def gossip_pace(times: Times) -> float:
 
 
 def _slowest(times: Times) -> float:
-    """The mean, over all steps, of the slowest worker's time."""
+    """Return the mean, over all steps, of the slowest worker's time."""
     return float(times.max(axis=1).mean())

@@ -1,4 +1,4 @@
-"""What stands for learning in a simulation: the quadratic ½Σhᵢxᵢ² from x = 1, with noisy gradients hᵢxᵢ + σZ.
+"""The model of learning in a simulation: the quadratic ½Σhᵢxᵢ² from x = 1, with noisy gradients hᵢxᵢ + σZ.
 
 The staleness of a gradient, and copies that are apart, cost learning here as they do in a training: a gradient is the
 one at the parameters that were read, whenever it is applied. The time at which the loss reaches its goal is noted.

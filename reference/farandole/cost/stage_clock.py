@@ -27,7 +27,7 @@ Seconds = Any  # of each copy of the pipeline, or one number for all
 
 @dataclass(frozen=True)
 class Passing:
-    """What a message from one stage to the next takes.
+    """The times of a message from one stage to the next.
 
     Attributes:
         busy: seconds for which it occupies the sender's link.

@@ -65,7 +65,7 @@ class Flow:
 
 @dataclass(frozen=True)
 class Shares:
-    """What a set of messages gets.
+    """The shares of the wires that a set of messages gets.
 
     Attributes:
         rates: of each, in multiples of a host's link.

@@ -1,4 +1,4 @@
-"""What the messages of a pipeline or a grid take: with one switch, or over a network whose links they share.
+"""The times of a pipeline's or a grid's messages: with one switch, or over a network whose links they share.
 
     activations and gradients at a border     nβ on the sender's link, and α until they arrive
     tensor ranks                              a ring all-reduce within a node, which does not enter the network

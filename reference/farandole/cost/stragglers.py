@@ -1,4 +1,4 @@
-"""How long one step of one worker takes: distributions, and the slowest of n.
+"""The time of one step of one worker: distributions, and the slowest of n.
 
     constant                       every step takes the same
     exponential                    memoryless: half of the steps take less than 0.69 of the mean

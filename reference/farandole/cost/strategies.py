@@ -1,4 +1,4 @@
-"""What trains in each of `methods.METHODS`: the strategies of other rooms, as `sync_cost` compares them."""
+"""The strategies of `methods.METHODS`: those of other rooms, as `sync_cost` compares them."""
 
 from __future__ import annotations
 

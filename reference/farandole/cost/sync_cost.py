@@ -50,7 +50,7 @@ from farandole.tasks import Loss
 
 @dataclass(frozen=True)
 class Measurement:
-    """What one rank has measured of one method.
+    """The measurements of one method by one rank.
 
     Attributes:
         first: how many batches there were before, of other methods.
@@ -90,7 +90,7 @@ class Study:
         self.batches_done = self.samples = 0
 
     def larger(self, method: str) -> int:
-        """How many times as large this method's batches are."""
+        """Return the method's batch size as a multiple of --batch."""
         return self.options.period if method == "large-batch" else 1
 
     def epoch(self, method: str) -> int:
@@ -183,7 +183,7 @@ class Study:
         return Measurement(method, first, losses, exchanging, clock, wall_s, sent, strategy.model)
 
     def row(self, measured: Measurement, known: Calibration) -> Row:
-        """All ranks' measurements of one method together, beside the prediction; the record gets the losses."""
+        """Return all ranks' measurements of one method together, beside the prediction; the record gets the losses."""
         world, method, larger = self.world, measured.method, self.larger(measured.method)
         for step, own in enumerate(measured.losses):
             self.recorder.watch(measured.first + step * larger, own)

@@ -1,4 +1,4 @@
-"""How a training of a large transformer is divided over ranks: what the calculators are given.
+"""The division of a large transformer's training over ranks: the input of the calculators.
 
     ranks = data × context × pipeline × tensor
 

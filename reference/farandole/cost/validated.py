@@ -30,7 +30,7 @@ class Launcher(Protocol):
 
 @dataclass(frozen=True)
 class Launchers:
-    """How ranks are started, which a test replaces."""
+    """The functions that start ranks, which a test replaces."""
 
     once: Launcher
     supervised: Launcher

@@ -42,7 +42,7 @@ IN_PIPELINE = Choice(
 
 @dataclass(frozen=True)
 class Condition:
-    """What a run meets.
+    """The conditions of a run.
 
     Attributes:
         slow: worker → how many times as long it takes to compute.
@@ -70,7 +70,7 @@ CONDITIONS: dict[str, Condition] = {
 
 @dataclass(frozen=True)
 class Case:
-    """How one method runs here, and how it is simulated.
+    """A run of one method, and its simulation.
 
     Attributes:
         choice: the simulator's options.

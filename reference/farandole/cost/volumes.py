@@ -1,4 +1,4 @@
-"""What the ranks of a large training send in a step, by axis of the grid: counted over the schedules that run here.
+"""The bytes that each rank of a large training sends in a step, by axis: counted over the schedules that run here.
 
 For a micro-batch of b sequences of s positions and width h, in numbers of 2 bytes, each rank sends
 
@@ -32,7 +32,7 @@ from farandole.sharded.steps import halves
 
 @dataclass(frozen=True)
 class Volume:
-    """What one rank sends in a step on one axis.
+    """The messages that one rank sends in a step on one axis.
 
     Attributes:
         messages: one after the other.

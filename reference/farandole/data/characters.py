@@ -25,14 +25,14 @@ NUMBERS[[ord(character) for character in VOCABULARY[:OTHER]]] = np.arange(OTHER)
 
 
 def encode(text: str) -> NDArray[np.int64]:
-    """Each character's number in the vocabulary, of shape (characters,)."""
+    """Return each character's number in the vocabulary, of shape (characters,)."""
     codes = np.frombuffer(text.encode("utf-32-le"), dtype="<u4")
     numbers: NDArray[np.int64] = NUMBERS[np.minimum(codes, len(NUMBERS) - 1)]
     return numbers
 
 
 def decode(numbers: Iterable[int]) -> str:
-    """The text again, with the stand-in where a character is not in the vocabulary."""
+    """Return the text again, with the stand-in where a character is not in the vocabulary."""
     return "".join(VOCABULARY[number] for number in numbers)
 
 

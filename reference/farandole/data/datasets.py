@@ -30,7 +30,7 @@ if TYPE_CHECKING:  # the data are read without torch too
 
 @dataclass(frozen=True)
 class Dataset:
-    """What is seen, and what should be made of it.
+    """A data set: the inputs of a model, and their targets.
 
     Attributes:
         inputs: images, float32, (samples, channels, height, width); or text, int64, (samples, context).
@@ -81,7 +81,7 @@ NAMES = (*FILES, "pydoc")
 
 
 def shape(name: str) -> tuple[int, ...]:
-    """A sample's shape, known without loading the set: (channels, height, width), or (context,) of text.
+    """Return a sample's shape, known without loading the set: (channels, height, width), or (context,) of text.
 
     Raises:
         UsageError: an unknown name.
@@ -104,7 +104,7 @@ def classes(name: str) -> int:
 
 
 def load(name: str, context: int = characters.CONTEXT) -> Dataset:
-    """All samples of a set, in the package's order; pixels from 0 to 1, characters by their number.
+    """Return all samples of a set, in the package's order; pixels from 0 to 1, characters by their number.
 
     Args:
         context: characters of a passage of text; images have none.

@@ -54,7 +54,7 @@ class ElasticSampler:
 
 
 def divide(parts: Sequence[Rows], ranks: int) -> list[Rows]:
-    """What each of `ranks` ranks works on, of a batch that comes in one part per shard.
+    """Divide a batch, which comes in one part per shard, over `ranks` ranks.
 
     Args:
         parts: as `ElasticSampler` yields them.

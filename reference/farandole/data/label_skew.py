@@ -24,7 +24,7 @@ STREAM = 1  # of the seed's random numbers; others draw from others
 
 
 def divide(classes: NDArray[np.int64], owners: int, concentration: float, seed: int) -> list[Rows]:
-    """Each owner's samples, by their numbers.
+    """Return each owner's samples, by their numbers.
 
     Args:
         classes: of each sample.

@@ -28,7 +28,7 @@ def steps_per_epoch(samples: int, batch: int) -> int:
 
 
 def batch_size(share: int, steps: int, step: int) -> int:
-    """How many of its `share` samples a rank uses in the given one of `steps` steps of an epoch."""
+    """Return how many of its `share` samples a rank uses in the given one of `steps` steps of an epoch."""
     step %= steps
     return share // steps + (step < share % steps)
 
@@ -86,7 +86,7 @@ class EpochSampler:
         return self
 
     def state(self) -> dict[str, int]:
-        """The position: with it and the same share, the sequence goes on exactly where it was."""
+        """Return the position: with it and the same share, the sequence goes on exactly where it was."""
         return {"seed": self.seed, "rank": self.rank, "epoch": self.epoch, "step": self.step}
 
     def restore(self, state: Mapping[str, int]) -> None:

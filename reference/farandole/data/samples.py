@@ -37,7 +37,7 @@ class Reader(Protocol):
 
 
 class Samples(Protocol):
-    """What a method trains on."""
+    """The samples that a method trains on."""
 
     def __len__(self) -> int: ...
 

@@ -169,7 +169,7 @@ class MappedShards:
         return taken.inputs, taken.targets
 
     def __getitem__(self, rows: NDArray[np.intp]) -> Dataset:
-        """The samples with these numbers, counted through all shards, in this order."""
+        """Return the samples with these numbers, counted through all shards, in this order."""
         shard_of = np.searchsorted(self._starts, rows, side="right") - 1
         first = self._shards[0]
         taken = Dataset(*(np.empty((len(rows), *getattr(first, part).shape[1:]), getattr(first, part).dtype)
@@ -182,7 +182,7 @@ class MappedShards:
 
 
 def stored_shares(folder: Path) -> list[int]:
-    """The size of each shard in `folder`.
+    """Return the size of each shard in `folder`.
 
     Raises:
         UsageError: there are none.
@@ -213,7 +213,7 @@ def _is_pair(checksums: Any) -> bool:
 
 
 def _kind(array: NDArray[Any]) -> tuple[str, tuple[int, ...]]:
-    """The type of the numbers, as numpy writes it ("<f4"), and the shape of one sample."""
+    """Return the type of the numbers, as numpy writes it ("<f4"), and the shape of one sample."""
     return array.dtype.str, array.shape[1:]
 
 

@@ -1,4 +1,4 @@
-"""How N samples are shared by K ranks.
+"""The division of N samples over K ranks.
 
 Document 000 cuts N samples into shares of ⌊N/K⌋ and ⌊N/K⌋ + 1: rank r of K gets
 ⌊N/K⌋ + [r < N mod K]. Shares are disjoint, complete, and differ by at most one. Where ranks differ
@@ -15,7 +15,7 @@ from farandole.errors import UsageError
 
 
 def equal_shares(samples: int, ranks: int) -> list[int]:
-    """The size of each rank's share.
+    """Return the size of each rank's share.
 
     Raises:
         UsageError: no ranks, or more ranks than samples, so that some would have nothing to do.
@@ -50,7 +50,7 @@ def proportional_shares(samples: int, capabilities: Sequence[float]) -> list[int
 
 
 def slices(shares: Sequence[int]) -> list[slice]:
-    """Each rank's rows when the shares lie one after the other."""
+    """Return each rank's rows when the shares lie one after the other."""
     ends = accumulate(shares, initial=0)
     return [slice(start, stop) for start, stop in pairwise(ends)]
 

@@ -84,12 +84,12 @@ class RotatingDigits:
         return self.degrees * positions / max(self.samples_total - 1, 1)
 
     def sample_numbers(self, positions: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Which samples of the data set stand at these positions, which ascend."""
+        """Return which samples of the data set stand at these positions, which ascend."""
         rounds, places = np.divmod(positions, len(self.dataset))
         return np.concatenate([self._order(number)[places[rounds == number]] for number in np.unique(rounds)])
 
     def state(self) -> dict[str, int]:
-        """The position: with it and the same stream, the sequence goes on exactly where it was."""
+        """Return the position: with it and the same stream, the sequence goes on exactly where it was."""
         return {"seed": self.seed, "worker": self.worker, "workers": self.workers, "step": self.step}
 
     def restore(self, state: Mapping[str, int]) -> None:

@@ -64,7 +64,7 @@ class SparseDataset:
 
 
 def load(buckets: int = 1 << 16, classes: int = 8, words: int = 32) -> SparseDataset:
-    """All passages of the `classes` largest topics, topic after topic, in reading order.
+    """Return all passages of the `classes` largest topics, topic after topic, in reading order.
 
     Args:
         buckets: features are numbered from 0 to this.
@@ -119,7 +119,7 @@ def _largest_topics(count: int) -> list[str]:
 
 
 def _hashed(passage: Sequence[str], buckets: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """The buckets a passage's words and pairs of words fall into, ascending, and how often each."""
+    """Return the buckets a passage's words and pairs of words fall into, ascending, and how often each."""
     features = [*passage, *(f"{first} {second}" for first, second in pairwise(passage))]
     # A checksum, because Python's own hash of a text differs from process to process.
     hashes = np.array([zlib.crc32(feature.encode()) % buckets for feature in features], dtype=np.int64)

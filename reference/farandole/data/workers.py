@@ -95,7 +95,7 @@ def next_batch(made: Iterator[Batch], patience: float) -> Batch:
 
 
 class Begin:
-    """What a worker process does first: it makes sure that it ends with its rank.
+    """The initialisation of a worker process, which makes sure that it ends with its rank.
 
     Args:
         rank: the process that the batches are for.

@@ -76,7 +76,7 @@ class CompressedSGD(Strategy):
         return mean_loss.item()
 
     def _sum(self, gradient: Vector) -> Vector:
-        """The sum of all ranks' gradients, as far as it survives."""
+        """Return the sum of all ranks' gradients, as far as it survives."""
         compressor, world = self.compressor, self.world
         if isinstance(compressor, PowerSGD):
             return self._sum_by_matrices(compressor, gradient)

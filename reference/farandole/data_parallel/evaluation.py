@@ -1,4 +1,4 @@
-"""How good a model is: the means of a task's metrics over the test samples, by one process or by all ranks.
+"""The evaluation of a model: means of a task's metrics over the test samples, by one process or by all ranks.
 
 Sharded evaluation (分布式评估): every rank judges its share of the test samples, and the sums are added up.
 

@@ -52,7 +52,7 @@ def write(model: nn.Module, samples: NDArray[Any] | Tensor, folder: Path) -> Pat
 
 
 def read(folder: Path) -> Callable[[Tensor], Tensor]:
-    """The model that `write` has left in `folder`: samples → logits.
+    """Return the model that `write` has left in `folder`: samples → logits.
 
     Raises:
         UsageError: there is none.

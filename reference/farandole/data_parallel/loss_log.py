@@ -109,7 +109,7 @@ class LossLog:
         self._forget(steps.start)
 
     def _own(self, steps: range) -> list[Noted]:
-        """This rank's part of these steps; nothing for steps before it joined."""
+        """Return this rank's part of these steps; nothing for steps before it joined."""
         nothing = Noted(0.0, 0.0, 0.0, 0)
         return [self._noted.get(step, nothing) for step in steps]
 

@@ -26,7 +26,7 @@ else:
 @Parameter(name="*")
 @dataclass(frozen=True, kw_only=True)
 class DataParallelOptions(TrainingOptions):
-    """How the data are sent to the ranks, and each rank's share."""
+    """The options of the data's way to the ranks, and of each rank's share."""
 
     loading: Literal["scatter", "files"] = "scatter"
     """Rank 0 sends each rank its shard, or each maps its own file into memory."""

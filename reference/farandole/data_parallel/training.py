@@ -111,7 +111,7 @@ def optimizer_factory(options: OptimizerOptions, model: nn.Module) -> MakeOptimi
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a training's loop reports to the record.
+    """The results that a training's loop reports to the record.
 
     Attributes:
         final_loss: of the last step.

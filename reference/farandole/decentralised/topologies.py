@@ -67,7 +67,7 @@ class Topology:
 
     @property
     def both_ways(self) -> Edges:
-        """All pairs with an edge in any round, in either direction; each pair twice."""
+        """Return all pairs with an edge in any round, in either direction; each pair twice."""
         return symmetric(edge for edges in self.rounds for edge in edges)
 
 

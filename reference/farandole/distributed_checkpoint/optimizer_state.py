@@ -1,4 +1,4 @@
-"""What an optimizer remembers, as pieces: for each parameter as many numbers as it has, under a name of their own."""
+"""An optimizer's state, as pieces: each parameter's numbers have their own name."""
 
 from __future__ import annotations
 

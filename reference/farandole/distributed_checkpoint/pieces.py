@@ -98,7 +98,7 @@ class Local:
 
     @property
     def numel(self) -> int:
-        """The number of elements on this rank."""
+        """Return the number of elements on this rank."""
         return prod(end - begin for begin, end in self.box)
 
     def part(self, run: tuple[int, int] | None = None) -> Part:

@@ -1,4 +1,4 @@
-"""What --load and --save do at the beginning and at the end of a training."""
+"""The options --load and --save, at the beginning and at the end of a training."""
 
 from __future__ import annotations
 

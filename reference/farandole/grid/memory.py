@@ -1,4 +1,4 @@
-"""What a rank of the grid holds, by formula: its layers, divided by tensor, expert and shard ranks.
+"""The memory of a rank of the grid, by formula: its layers, divided by tensor, expert and shard ranks.
 
 The parameters of each layer's units are those of `unit_sizes`. Where S ranks shard them each keeps 1/S, and one unit
 whole at a time (`sharded.stages`). Activations are those of the unsplit layers for this rank's samples and positions

@@ -24,7 +24,7 @@ else:
 @Parameter(name="*")
 @dataclass(frozen=True, kw_only=True)
 class GridOptions(ExpertOptions, RecomputationOptions):
-    """How many ranks stand along each axis; their product is the number of ranks."""
+    """The number of ranks along each axis; their product is the number of ranks."""
 
     data_ranks: AtLeastOne | None = None
     """Copies of everything, each with its share of the samples. [default: all ranks over the other axes]"""

@@ -1,4 +1,4 @@
-"""What a rank sends in a step, by axis: by formula, and counted.
+"""The bytes that a rank sends in a step, by axis: by formula, and counted.
 
 By formula the bytes follow from the options and the rank's place in the grid; only how many rows an expert gets is
 known after the step (`Plan`). Where everything divides evenly these are the terms of the table in
@@ -87,7 +87,7 @@ def _tensor(training: GridTraining, known: Sizes, samples: int) -> int:
 
 
 def _tensor_of_experts(training: GridTraining, plan: Plan) -> int:
-    """As much for the rows of each expert, forward and backward."""
+    """Return the bytes of the same sums for the rows of each expert, forward and backward."""
     rows = plan.arriving(training.axes.place["expert"]).sum(0).tolist()
     return sum(2 * _in_ring(training, RING, count * training.options.hidden, "tensor") for count in rows)
 

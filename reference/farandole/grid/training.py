@@ -152,7 +152,7 @@ class GridTraining:
 
     @property
     def virtual_stages(self) -> list[int]:
-        """The pieces of the model that this rank has, in order of its chunks."""
+        """Return the pieces of the model that this rank has, in order of its chunks."""
         stage, stages = self.stages
         return [self.schedule.placement.virtual_stage(stage, chunk, stages) for chunk in range(self.schedule.chunks)]
 

@@ -1,4 +1,4 @@
-"""What a rank of the grid trains: the parameters of its layers, in units that shard ranks divide (`sharded.unit`).
+"""The parameters that a rank of the grid trains: its layers, in units that shard ranks divide (`sharded.unit`).
 
 With one shard rank every unit is whole, its gradients are added up over all micro-batches, and then over the ranks with
 the same parameters. With several, a unit is gathered for each pass and each micro-batch, and its gradient is added to

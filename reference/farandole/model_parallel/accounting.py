@@ -25,7 +25,7 @@ from farandole.models.training_state import STATE_PER_PARAMETER
 
 
 def account(parts: Parts) -> dict[str, dict[str, int | None]]:
-    """What this rank has held, in bytes: "measured", and by "formula"; and "offloaded", what was copied out and in."""
+    """Return what this rank has held, in bytes, "measured" and by "formula", and what was "offloaded" out and in."""
     found: dict[str, dict[str, int | None]] = {
         "measured": asdict(measured(parts)),
         "formula": asdict(by_formula(parts)),
@@ -69,7 +69,7 @@ def by_formula(parts: Parts) -> Memory:
 
 
 def _most_held(parts: Parts, micro_batches: int, left: dict[int, Footprint | None]) -> int | None:
-    """The schedule's high-water mark, given what a micro-batch leaves in each chunk."""
+    """Return the schedule's high-water mark, given what a micro-batch leaves in each chunk."""
     known = {chunk: piece for chunk, piece in left.items() if piece}
     if len(known) < len(left):
         return None
@@ -102,7 +102,7 @@ def _footprint(parts: Parts, virtual: int, piece: nn.Sequential) -> Footprint | 
 
 
 def _like_inputs(parts: Parts, virtual: int) -> Tensor:
-    """A tensor like the inputs of a virtual stage for one micro-batch."""
+    """Return a tensor like the inputs of a virtual stage for one micro-batch."""
     rows = -(-parts.shard.largest_batch // parts.layout.parts_of_a_batch)
     kind = parts.shard.kind if virtual == 0 else parts.dtype  # characters come as numbers
     return torch.empty((rows, *parts.plan.shapes[virtual]), dtype=kind)

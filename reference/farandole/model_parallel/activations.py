@@ -1,4 +1,4 @@
-"""What a transformer's layers keep of one position, from its forward to its backward pass, in bytes.
+"""The bytes that a transformer's layers keep of one position, from its forward to its backward pass.
 
 A block of width h, with a heads, sequences of s, in numbers of 2 bytes, as Megatron-LM computes it:
 

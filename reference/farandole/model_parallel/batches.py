@@ -127,13 +127,13 @@ class Shard:
         self.sampler.restore(self.sampler.state() | {"epoch": epoch, "step": step})
 
     def cut(self, step: int, micro_batches: int, loss: Loss) -> CutBatch:
-        """The next batch in parts whose sizes differ by at most one."""
+        """Return the next batch in parts whose sizes differ by at most one."""
         rows = next(self.sampler)
         parts = [rows[part] for part in slices(equal_shares(len(rows), micro_batches))]
         return CutBatch(self, parts, [self.whole(step)] * micro_batches, loss)
 
     def stream(self, steps: int, loss: Loss, known: Callable[[int, float], object]) -> CutBatch:
-        """The next batches, uncut, one behind the other.
+        """Return the next batches, uncut, one behind the other.
 
         Args:
             known: told of each batch's weighted loss when it is there.

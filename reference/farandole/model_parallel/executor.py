@@ -87,7 +87,7 @@ class Pipeline:
         for step in with_messages(self.schedule.computations(rank, size, micro_batches), rank, size, placement):
             match step:
                 case ReceiveActivation() | ReceiveGradient() if step.peer == rank:
-                    pass  # this rank has the next piece, too, and handed it on to itself
+                    pass  # this rank has the next piece, too, and sends nothing to itself
                 case SendActivation() | SendGradient() if step.peer == rank:
                     own = step.virtual_stage, step.micro_batch
                     self._arrived[own] = self._made.pop(own)

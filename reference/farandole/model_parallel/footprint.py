@@ -1,4 +1,4 @@
-"""What a micro-batch leaves behind in some layers, by formula: nothing is computed, only shapes are.
+"""The memory that a micro-batch takes in some layers, by formula: nothing is computed, only shapes are.
 
 From its forward to its backward pass a micro-batch leaves the inputs of each linear layer of an MLP;
 in a block of the transformer, of width w, for each character
@@ -62,7 +62,7 @@ def footprint(
     recompute: Recomputed = "none",
     fused: bool = True,
 ) -> Footprint | None:
-    """What one micro-batch leaves in these layers.
+    """Return the memory that one micro-batch takes in these layers.
 
     Args:
         layers: the unsplit ones, on torch's meta device.
@@ -157,7 +157,7 @@ def footprint(
 
 
 def _like_outputs(layer: nn.Module, inputs: Tensor) -> Tensor:
-    """A tensor like what `layer` makes of `inputs`.
+    """Return a tensor like what `layer` makes of `inputs`.
 
     Most layers' shapes are known: computing on the meta device makes torch load its compiler, 0.7 s.
     """

@@ -49,12 +49,12 @@ class Grid:
 
     @property
     def ranks(self) -> int:
-        """The number of ranks."""
+        """Return the number of ranks."""
         return prod(astuple(self))
 
     @property
     def lengths(self) -> dict[str, int]:
-        """The length of each axis, by name, the outermost first."""
+        """Return the length of each axis, by name, the outermost first."""
         return dict(zip(AXES, astuple(self), strict=True))
 
     def place(self, rank: int) -> dict[str, int]:

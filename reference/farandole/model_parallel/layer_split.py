@@ -126,7 +126,7 @@ def send_parts(
 def empty_parts(
     plan: Plan, build: Build, holders: Mapping[int, Sequence[int]], world: World
 ) -> dict[int, nn.Sequential]:
-    """The own parts, by virtual stage, in the host's memory; their parameters have no values yet."""
+    """Return the own parts, by virtual stage, in the host's memory; their parameters have no values yet."""
     with torch.device("meta"):
         layers = build()
     return {

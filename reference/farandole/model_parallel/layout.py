@@ -1,4 +1,4 @@
-"""How a model is spread over the grid of data × pipeline × tensor ranks, and in which order its parts work."""
+"""The layout of a model on the grid of data × pipeline × tensor ranks, and the order in which its parts work."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from farandole.models.recomputation_options import Offload, Recomputed
 
 @dataclass(frozen=True)
 class Layout:
-    """How a model is spread over the ranks, and in which order its parts work.
+    """The layout of a model on the ranks, and the order in which its parts work.
 
     Attributes:
         data, pipeline, tensor: lengths of the grid's axes; their product is the number of ranks.

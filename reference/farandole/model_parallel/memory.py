@@ -1,4 +1,4 @@
-"""What a rank holds while it trains: measured, and by formula.
+"""The memory of a rank while it trains: measured, and by formula.
 
 parameters      the values of its part of the model; a stashing stage holds several versions
 gradients       as much again

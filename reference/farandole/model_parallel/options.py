@@ -25,7 +25,7 @@ Milliseconds = Annotated[float, real(gte=0, lte=60_000)]
 @Parameter(name="*")
 @dataclass(frozen=True, kw_only=True)
 class ModelParallelOptions(TrainingOptions):
-    """How the model is trained, however it is cut."""
+    """The options of a training, however the model is cut."""
 
     optimizer: Literal["sgd", "momentum", "adam"] = "sgd"
     """Plain, with momentum 0.9, or Adam; the last two keep one or two numbers for each parameter."""
@@ -66,7 +66,7 @@ class LayerOptions(ModelParallelOptions):
 @Parameter(name="*")
 @dataclass(frozen=True, kw_only=True)
 class AdaptiveOptions(LayerOptions):
-    """What is known of the ranks, for the choice of a mode."""
+    """The properties of the ranks, for the choice of a mode."""
 
     memory_mb: Positive | None = None
     """Memory of each rank, in millions of bytes. [default: an equal part of what is free]"""
@@ -78,7 +78,7 @@ class AdaptiveOptions(LayerOptions):
 @Parameter(name="*")
 @dataclass(frozen=True, kw_only=True)
 class PipelineOptions(LayerOptions, RecomputationOptions):
-    """How a pipeline is run."""
+    """The options of a pipeline."""
 
     schedule: ScheduleName = "1f1b"
     """Order in which the stages work; pipedream processes whole batches and updates after each."""

@@ -40,7 +40,7 @@ def min_max_partition(costs: Sequence[float], parts: int) -> list[slice]:
 def _best(
     before: Sequence[float], parts: int, combine: Callable[[float, float], float], cost: Callable[[float], float]
 ) -> tuple[float, list[int]]:
-    """The cut with the smallest combined cost of its parts: that cost, and where its parts begin and end.
+    """Return the cut with the smallest combined cost of its parts: that cost, and where its parts begin and end.
 
     Args:
         before: the sum of all layers before each, and of all.
@@ -64,5 +64,5 @@ def _best(
 
 
 def largest_cost(costs: Sequence[float], parts: Sequence[slice]) -> float:
-    """The cost of the costliest part: what a pipeline's pace is set by."""
+    """Return the cost of the costliest part: what a pipeline's pace is set by."""
     return max(sum(costs[part]) for part in parts)

@@ -130,18 +130,18 @@ class Parts:
 
     @property
     def splits(self) -> Splits[Samples]:
-        """All samples, loaded at the first use."""
+        """Return all samples, loaded at the first use."""
         return _splits(self.task, self.options.seed)
 
     def gather(self, root: int = 0) -> nn.Sequential | None:
-        """The whole model on rank `root` of `world.comm`; None elsewhere. Collective."""
+        """Return the whole model on rank `root` of `world.comm`; None elsewhere. Collective."""
         unsplit = self.pieces
         if self.tensor.size > 1:
             unsplit = {v: nn.Sequential(*(whole(unit, self.tensor) for unit in piece)) for v, piece in unsplit.items()}
         return layer_split.gather(self.plan, self.layers, unsplit, self.holders, self.world, root)
 
     def roles(self) -> list[str]:
-        """What each rank is, along the axes that are longer than 1, in order of their numbers among all."""
+        """Return each rank's place along the axes that are longer than 1, in order of the ranks' numbers among all."""
         grid = self.layout.grid
         axes = [name for name, length in grid.lengths.items() if length > 1]
         words = {"data": "pipeline", "pipeline": "stage", "tensor": "part"}
@@ -150,7 +150,7 @@ class Parts:
         return [", ".join(f"{words[axis]} {place[axis]}" for axis in axes) for place in places] if axes else []
 
     def layers(self) -> list[nn.Module]:
-        """All layers of the model, unsplit; between them activations are whole on all tensor ranks."""
+        """Return all layers of the model, unsplit; between them activations are whole on all tensor ranks."""
         model = self.task.model().to(self.dtype)
         if not isinstance(model, nn.Sequential):
             raise UsageError(
@@ -160,7 +160,7 @@ class Parts:
         return units(model) if self.layout.tensor > 1 else list(model)
 
     def _split(self, piece: nn.Sequential) -> nn.Sequential:
-        """This rank's part of every unit of a piece; of a sequence too, where the layout says so."""
+        """Return this rank's part of every unit of a piece; of a sequence too, where the layout says so."""
         context = self.plan.shapes[0][0] if self.layout.sequence else None
         return nn.Sequential(*(split(unit, self.tensor, context) for unit in piece))
 
@@ -224,6 +224,6 @@ class Parts:
         return Stage(self.pieces, self.last, recompute=again, halves=self.schedule.halves)
 
     def _name(self, axis: str) -> str:
-        """A name for the ranks along `axis` that this one is among."""
+        """Return a name for the ranks along `axis` that this one is among."""
         others = (f"{name} {self.place[name]}" for name in ("data", "pipeline", "tensor") if name != axis)
         return f"{axis} axis at {', '.join(others)}"

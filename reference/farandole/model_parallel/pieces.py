@@ -1,4 +1,4 @@
-"""What each rank of the grid holds, as pieces of the unsplit model (`distributed_checkpoint`).
+"""The parameters that each rank of the grid holds, as pieces of the unsplit model (`distributed_checkpoint`).
 
 A stage has some of the layers; a tensor rank a box of each divided parameter; and where the optimizer's state is
 divided over the data axis (ZeRO-1), a rank has a run of that. Of ranks that hold the same, the first one saves.

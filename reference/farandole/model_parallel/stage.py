@@ -28,10 +28,10 @@ from farandole.runtime.devices import random_state
 
 
 class MicroBatches(Protocol):
-    """What is known of the micro-batches that are under way."""
+    """The micro-batches that are under way."""
 
     def rows(self, micro_batch: int) -> int:
-        """How many samples it has; every stage knows."""
+        """Return its number of samples, which every stage knows."""
         ...
 
     def inputs(self, micro_batch: int) -> Tensor:
@@ -45,7 +45,7 @@ class MicroBatches(Protocol):
 
 @dataclass
 class Kept:
-    """What a micro-batch leaves behind on its way forward.
+    """The state that a micro-batch's forward pass keeps for its backward pass.
 
     Attributes:
         inputs: the piece's inputs; their gradient comes to be in ``inputs.grad``.
@@ -89,7 +89,7 @@ class Stage:
         self.kept: dict[tuple[int, int], Kept] = {}
 
     def forward(self, virtual: int, micro_batch: int, inputs: Tensor, batches: MicroBatches) -> Tensor:
-        """The piece's outputs; the last piece's are the weighted loss.
+        """Return the piece's outputs; the last piece's are the weighted loss.
 
         Args:
             inputs: of the micro-batch, for this virtual stage; their gradient will be wanted unless it is the first.
@@ -132,7 +132,7 @@ class Stage:
         self.late.compute((virtual, micro_batch))
 
     def call(self, virtual: int, micro_batch: int, inputs: Tensor) -> Tensor:
-        """The piece on `inputs`, with the parameters it has now."""
+        """Return the piece on `inputs`, with the parameters it has now."""
         outputs: Tensor = self.pieces[virtual](inputs)
         return outputs
 

@@ -1,4 +1,4 @@
-"""What the steps of a schedule cost: the time of each, and the memory that a stage's computations hold at once."""
+"""The costs of a schedule's steps: the time of each, and the memory that a stage's computations hold at once."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def most_held(
     late: Mapping[int, int] | None = None,
     again: Mapping[int, int] | None = None,
 ) -> int:
-    """The largest amount that a stage holds at once, in any unit.
+    """Return the largest amount that a stage holds at once, in any unit.
 
     Args:
         steps: the stage's computations, in order.

@@ -1,4 +1,4 @@
-"""What all model-parallel scenarios share: the loop over steps, the losses, the record.
+"""The common parts of all model-parallel scenarios: the loop over steps, the losses, the record.
 
 In the end rank 0 gathers the whole model and judges it.
 """

@@ -75,7 +75,7 @@ class StashingStage(Stage):
         return {version.number for version in self.stash.values()}
 
     def call(self, virtual: int, micro_batch: int, inputs: Tensor) -> Tensor:
-        """The piece on `inputs`, with the version stashed for this batch."""
+        """Return the piece on `inputs`, with the version stashed for this batch."""
         tensors = self.stash[virtual, micro_batch].tensors[virtual]
         outputs: Tensor = functional_call(self.pieces[virtual], tensors, (inputs,))
         return outputs

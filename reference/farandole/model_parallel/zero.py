@@ -63,7 +63,7 @@ class ReplicatedOptimizer:
         self.optimizer = make(flat.values[own], flat.gradients[own])
 
     def part(self, count: int) -> slice:
-        """Which of `count` parameters this rank moves: all."""
+        """Return which of `count` parameters this rank moves: all."""
         return slice(0, count)
 
     def step(self) -> None:

@@ -22,7 +22,7 @@ READERS = {"images": ("mlp", "cnn"), "text": ("transformer",)}
 
 
 def build(options: TrainingOptions) -> nn.Sequential:
-    """A new model of the kind, width and depth that the options name, for their data.
+    """Return a new model of the kind, width and depth that the options name, for their data.
 
     Raises:
         UsageError: as `check`.

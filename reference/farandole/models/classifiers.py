@@ -47,7 +47,7 @@ def cnn(shape: Sequence[int], classes: int, hidden: int = 128, depth: int = 2) -
 
 
 def pooled(shape: Sequence[int], depth: int) -> tuple[int, int]:
-    """An image's height and width after it was halved `depth` times.
+    """Return an image's height and width after it was halved `depth` times.
 
     Raises:
         UsageError: nothing would be left of it.

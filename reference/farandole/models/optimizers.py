@@ -1,4 +1,4 @@
-"""What moves the parameters: SGD, plain or with momentum, and Adam, on one vector of them.
+"""Optimizers: SGD, plain or with momentum, and Adam, on one vector of parameters.
 
     sgd        w ← w − ηg
     momentum   v ← μv + g;  w ← w − ηv                                    Polyak 1964

@@ -67,7 +67,7 @@ def _recomputing(module: nn.Module, watching: Watching) -> Callable[..., Tensor]
 
 
 class _Region(nn.Module):
-    """What a module computes, without the hooks of its calls: a unit of ZeRO is gathered around both passes anyway."""
+    """A module's computation without the hooks of its calls: a unit of ZeRO is gathered around both passes anyway."""
 
     def __init__(self, module: nn.Module) -> None:
         super().__init__()

@@ -20,12 +20,12 @@ Array = NDArray[np.floating]  # float32, or float64 to compare two ways of compu
 
 
 def touched_rows(batch: SparseDataset) -> NDArray[np.int64]:
-    """The rows of the table that the batch needs and changes, ascending."""
+    """Return the rows of the table that the batch needs and changes, ascending."""
     return np.unique(batch.indices)
 
 
 def gradient(table_rows: Array, batch: SparseDataset) -> tuple[float, NDArray[np.int64], Array]:
-    """The loss and its gradient, from the touched rows alone.
+    """Return the loss and its gradient, from the touched rows alone.
 
     Args:
         table_rows: `table[touched_rows(batch)]`, of shape (rows, classes).
@@ -48,7 +48,7 @@ def gradient(table_rows: Array, batch: SparseDataset) -> tuple[float, NDArray[np
 
 
 def predict(table: Array, dataset: SparseDataset) -> NDArray[np.int64]:
-    """The likeliest class of each sample, from the whole table of shape (features, classes)."""
+    """Return the likeliest class of each sample, from the whole table of shape (features, classes)."""
     logits = _sums(dataset.values[:, None] * table[dataset.indices], _samples(dataset), len(dataset))
     guesses: NDArray[np.int64] = np.argmax(logits, axis=1)
     return guesses

@@ -1,4 +1,4 @@
-"""What training keeps for each parameter: numbers of the optimizer, and bytes by number format.
+"""The state that training keeps for each parameter: numbers of the optimizer, and bytes by number format.
 
     float32    4 + 4 + 4k        parameter, gradient, and k numbers of the optimizer: 16 bytes with Adam
     mixed      2 + 2 + 4 + 4k    half precision, with a float32 copy that the optimizer updates: 16 bytes with Adam

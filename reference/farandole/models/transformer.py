@@ -138,7 +138,7 @@ def transformer(shape: Sequence[int], classes: int, hidden: int = 128, depth: in
 
 
 def heads_of(width: int) -> int:
-    """How many heads a model of this width has.
+    """Return the number of heads of a model of this width.
 
     Raises:
         UsageError: no whole number of them.

@@ -50,11 +50,11 @@ from farandole.runtime.world import World
 @Parameter(name="*")
 @dataclass(frozen=True, kw_only=True)
 class ProtectedOptions(KeepingOptions, FaultTolerantOptions):
-    """How often the state is kept, and who stands by."""
+    """The steps between two copies of the state, and the spares."""
 
 
 class Stateful(Protocol):
-    """What remembers something from step to step."""
+    """An object with a state that lasts from step to step."""
 
     def state_dict(self) -> dict[str, Any]: ...
 

@@ -27,7 +27,7 @@ from farandole.runtime.world import World
 @Parameter(name="*")
 @dataclass(frozen=True, kw_only=True)
 class DiLoCoOptions(RunOptions):
-    """How often there is an outer step, and how far it goes."""
+    """The steps between two outer steps, and their length."""
 
     period: AtLeastOne = 25
     """Inner steps from one outer step to the next."""

@@ -24,7 +24,7 @@ from farandole.runtime.world import World
 @Parameter(name="*")
 @dataclass(frozen=True, kw_only=True)
 class LocalOptions(RunOptions):
-    """How often ranks average."""
+    """The steps between two averages."""
 
     period: AtLeastOne = 8
     """Steps from one average to the next."""

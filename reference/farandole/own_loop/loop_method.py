@@ -1,4 +1,4 @@
-"""What a method does around the batches of a loop that is not its own.
+"""The work of a method around the batches of a user's loop.
 
 The loop is the user's, so a method acts where the user calls: as an optimizer takes its step, between two batches, when
 a loss is logged, and at the end.
@@ -50,12 +50,12 @@ class LoopMethod:
 
     @property
     def scenario(self) -> str:
-        """The name in the record."""
+        """Return the name in the record."""
         return f"own_loop-{self.name}"
 
     @property
     def slot(self) -> tuple[int, int]:
-        """Which of the workers this rank is, and their number."""
+        """Return which of the workers this rank is, and their number."""
         return self.world.comm.rank, self.world.comm.size
 
     @property

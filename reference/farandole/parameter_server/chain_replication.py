@@ -77,7 +77,7 @@ class ChainReplication:
 
     @property
     def managers(self) -> tuple[int, ...]:
-        """The manager, and the ranks that may succeed it: all of them receive the workers' reports."""
+        """Return the manager, and the ranks that may succeed it: all of them receive the workers' reports."""
         return self._living(self._managers, "the manager", "the record of the training")
 
     @property

@@ -43,7 +43,7 @@ NOT_WITH_TEXT = {
 
 
 def make_policy(options: SyncOptions, clients: Sequence[int]) -> Policy:
-    """The policy that `--sync` names, for these clients.
+    """Return the policy that `--sync` names, for these clients.
 
     Raises:
         UsageError: more gradients are wanted per step than there are workers, or bounds in the wrong order.
@@ -59,7 +59,7 @@ def make_policy(options: SyncOptions, clients: Sequence[int]) -> Policy:
 
 
 def make_rule(options: PolicyOptions, values: Array) -> UpdateRule:
-    """The rule that `--update` names, for a table like `values`."""
+    """Return the rule that `--update` names, for a table like `values`."""
     makers: dict[str, Callable[[], UpdateRule]] = {
         "momentum": lambda: Momentum(values, options.lr, options.momentum),
         "adagrad": lambda: Adagrad(values, options.lr),
@@ -72,7 +72,7 @@ def make_rule(options: PolicyOptions, values: Array) -> UpdateRule:
 
 
 def make_correction(options: PolicyOptions) -> Correction | None:
-    """What `--update` does to a stale gradient first, if anything."""
+    """Return the correction that `--update` applies to stale gradients, if any."""
     if options.update == "staleness-aware":
         return StalenessAware()
     if options.update == "delay-compensated":
@@ -148,7 +148,7 @@ def _check_compressor(options: PolicyOptions) -> None:
 
 
 def make_compressor(options: PolicyOptions, rank: int = 0) -> Compressor | None:
-    """What encodes pushes, of `rank`'s own random numbers, or decodes those of any; None: nothing does."""
+    """Return the compressor of `rank`'s pushes, which also decodes those of any rank; None: they are not compressed."""
     if options.compressor == "none":
         return None
     own = np.random.default_rng([options.seed, 1 + rank])

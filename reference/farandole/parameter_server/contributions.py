@@ -28,7 +28,7 @@ Array = NDArray[Any]
 
 
 class Contribution:
-    """What one worker does between a pull and a push.
+    """The computation of one worker between a pull and a push.
 
     Attributes:
         into: where pulled parameters go.

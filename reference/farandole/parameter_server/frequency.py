@@ -27,7 +27,7 @@ CENTRE = -1
 
 @dataclass(frozen=True)
 class UpdateCounts:
-    """How often each worker updates each row.
+    """The number of updates of each row by each worker.
 
     Attributes:
         counts: int64, (workers, rows): in how many of the worker's batches its gradient touches the row.
@@ -61,16 +61,16 @@ class Division:
 
     @property
     def centre_rows(self) -> NDArray[np.int64]:
-        """The rows at the centre, ascending."""
+        """Return the rows at the centre, ascending."""
         return np.flatnonzero(self.owner == CENTRE)
 
     def local_rows(self, worker: int) -> NDArray[np.int64]:
-        """The rows that live with this worker, ascending."""
+        """Return the rows that live with this worker, ascending."""
         return np.flatnonzero(self.owner == worker)
 
 
 def count_updates(touched: Iterable[NDArray[np.int64]], rows: int) -> tuple[NDArray[np.int64], int]:
-    """One worker's counts, (rows,), and how many batches they come from.
+    """Return one worker's counts, (rows,), and how many batches they come from.
 
     Args:
         touched: for each batch, the rows it touches, each once.

@@ -115,7 +115,7 @@ class HybridTrainee(SparseTrainee):
             self.rule.apply(self.local, self._place[rows[~central]], own * own.dtype.type(share), share)
 
     def complete(self, table: Array) -> Array:
-        """The table of all rows: the servers', and every worker's own. Collective."""
+        """Return the table of all rows: the servers', and every worker's own. Collective."""
         whole = np.zeros((self.options.buckets, CLASSES), table.dtype)
         whole[self.division.centre_rows] = table
         for worker in self.workers:
@@ -151,7 +151,7 @@ class HybridTrainee(SparseTrainee):
         return Division(owner)
 
     def _own_rows(self, rank: int) -> Rows:
-        """The rows that live with a rank; none on one that is no worker."""
+        """Return the rows that live with a rank; none on one that is no worker."""
         return self.division.local_rows(self.workers.index(rank)) if rank in self.workers else np.empty(0, np.int64)
 
 

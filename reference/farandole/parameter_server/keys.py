@@ -44,7 +44,7 @@ Assignment = dict[int, list[KeyRange]]
 
 
 def cut(keys: int, ranges: int) -> list[KeyRange]:
-    """All keys in order, cut into `ranges` contiguous ranges whose lengths differ by at most one.
+    """Return all keys in order, cut into `ranges` contiguous ranges whose lengths differ by at most one.
 
     No range is empty: fewer keys than `ranges` give one range per key.
 
@@ -86,11 +86,11 @@ class HashRing:
         self._owners = [server for _, server in nodes]
 
     def server_of(self, key: int) -> int:
-        """The server at the first point at or after the key's own, clockwise."""
+        """Return the server at the first point at or after the key's own, clockwise."""
         return self._owners[bisect_left(self._points, _point(f"key {key}")) % len(self._owners)]
 
     def with_server(self, server: int) -> HashRing:
-        """A ring with `server` added: keys move to it, and nowhere else.
+        """Return a ring with `server` added: keys move to it, and nowhere else.
 
         Raises:
             UsageError: it is on the ring already.
@@ -98,7 +98,7 @@ class HashRing:
         return HashRing((*self.servers, server), self.virtual_nodes)
 
     def without_server(self, server: int) -> HashRing:
-        """A ring with `server` removed: its keys move, and no others.
+        """Return a ring with `server` removed: its keys move, and no others.
 
         Raises:
             UsageError: it is not on the ring, or is the last one.
@@ -143,7 +143,7 @@ ASSIGNMENTS: dict[str, Callable[[Sequence[KeyRange], Sequence[int]], Assignment]
 
 
 def joined(ranges: Sequence[KeyRange]) -> list[KeyRange]:
-    """The same keys in as few ranges as possible; `ranges` in ascending order."""
+    """Return the same keys in as few ranges as possible; `ranges` in ascending order."""
     merged: list[KeyRange] = []
     for part in ranges:
         start = merged.pop().start if merged and merged[-1].stop == part.start else part.start
@@ -152,7 +152,7 @@ def joined(ranges: Sequence[KeyRange]) -> list[KeyRange]:
 
 
 def moved(before: Mapping[int, Sequence[KeyRange]], after: Mapping[int, Sequence[KeyRange]]) -> int:
-    """How many keys are on another server `after` than `before`; the ranges need not be the same."""
+    """Return the number of keys that are on another server `after` than `before`; the ranges need not be the same."""
     return _keys(before) - sum(_common(ranges, after.get(server, ())) for server, ranges in before.items())
 
 
@@ -191,7 +191,7 @@ def _keys(assignment: Mapping[int, Sequence[KeyRange]]) -> int:
 
 
 def _common(these: Sequence[KeyRange], those: Sequence[KeyRange]) -> int:
-    """How many keys are in both of two ascending lists of ranges."""
+    """Return the number of keys in both of two ascending lists of ranges."""
     common = i = j = 0
     while i < len(these) and j < len(those):
         common += max(0, min(these[i].stop, those[j].stop) - max(these[i].start, those[j].start))

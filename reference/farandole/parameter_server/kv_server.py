@@ -104,7 +104,7 @@ class KVServer:
 
     @property
     def late_pushes(self) -> int:
-        """How many pushes came too late to count."""
+        """Return the number of pushes that came too late to count."""
         return sum(part.shard.late_pushes for part in self.parts.values())
 
     def receive(self, header: Header, shard: Shard) -> list[Array]:

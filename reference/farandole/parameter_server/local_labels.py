@@ -26,7 +26,7 @@ def numbered(targets: NDArray[np.int64], names: Sequence[str]) -> NDArray[np.int
 
 
 def by_worker(dataset: Dataset, known: Sequence[Sequence[str]]) -> list[Dataset]:
-    """Each worker's samples, of classes that it knows, with its own numbers as targets.
+    """Return each worker's samples, of classes that it knows, with its own numbers as targets.
 
     A class that several workers know is shared equally among them; every sample goes to one worker.
 

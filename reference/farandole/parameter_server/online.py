@@ -98,7 +98,7 @@ def train(scenario: str, options: OnlineOptions) -> Summary | None:
 
 
 def make_streams(options: OnlineOptions, workers: Sequence[int], dataset: Dataset) -> dict[int, RotatingDigits]:
-    """Each worker's part of the stream, by rank.
+    """Return each worker's part of the stream, by rank.
 
     Raises:
         UsageError: a stream or a batch too short for the workers, or batches that come too rarely.

@@ -42,7 +42,7 @@ class OnlineOptions(PolicyOptions):
     update: Literal[
         "sgd", "momentum", "adagrad", "adam", "staleness-aware", "delay-compensated", "blend", "elastic"
     ] = "sgd"
-    """What a server does with the gradients; blend and elastic: with the workers' own parameters."""
+    """A server's update rule for gradients; blend and elastic: for the workers' own parameters."""
 
     sync: Sync = "async"
     """When a worker may go on, and which gradients move the parameters when."""

@@ -97,12 +97,12 @@ class RoleOptions(RunOptions):
 
     @property
     def workers_per_aggregator(self) -> int | None:
-        """The largest number of workers of an aggregator in the usual placement; None: no aggregators."""
+        """Return the largest number of workers of an aggregator in the usual placement; None: no aggregators."""
         return None
 
     @property
     def reading_ranks(self) -> int:
-        """How many ranks of the usual placement are readers."""
+        """Return the number of readers in the usual placement."""
         return 0
 
 

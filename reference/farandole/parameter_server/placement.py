@@ -64,7 +64,7 @@ class Placement:
 
     @classmethod
     def parse(cls, text: str, ranks: int) -> Placement:
-        """A placement from words like ``cleaner=1,servers=0+1,workers=2-4``.
+        """Return a placement from words like ``cleaner=1,servers=0+1,workers=2-4``.
 
         Raises:
             UsageError: not of this form, a rank that does not exist or has nothing to do, or a worker
@@ -90,7 +90,7 @@ class Placement:
         return placement
 
     def members(self, aggregator: int) -> tuple[int, ...]:
-        """The workers whose gradients this aggregator sums."""
+        """Return the workers whose gradients this aggregator sums."""
         parts = slices(equal_shares(len(self.workers), len(self.aggregators)))
         return self.workers[parts[self.aggregators.index(aggregator)]]
 
@@ -99,7 +99,7 @@ class Placement:
         return next((node for node in self.aggregators if worker in self.members(node)), None)
 
     def roles(self, rank: int) -> list[str]:
-        """What a rank is, in words."""
+        """Return the roles of a rank, in words."""
         roles = ["manager"] * (rank == MANAGER) + ["cleaner"] * (rank == self.cleaner)
         several = {
             "server": self.servers,

@@ -101,7 +101,7 @@ class ReplicatedKVServer:
 
     @property
     def late_pushes(self) -> int:
-        """How many pushes came too late to count, over the partitions of which this is the head."""
+        """Return the number of pushes that came too late to count, over the partitions of which this is the head."""
         heads = [part for part in self.parts.values() if self.replication.head(part.partition) == self.rank]
         return sum(part.shard.late_pushes for part in heads)
 

@@ -17,7 +17,7 @@ class ReportLines(Protocol):
     """Collects reports; every method returns the lines that are complete now, each as its reports."""
 
     def add(self, report: Header) -> list[list[Header]]:
-        """A worker has completed an iteration."""
+        """Add a worker's completed iteration; return the lines that it completes."""
         ...
 
     def leave(self, worker: int) -> list[list[Header]]:

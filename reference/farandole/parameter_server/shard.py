@@ -27,7 +27,7 @@ Array = NDArray[Any]
 
 @dataclass
 class Gradient:
-    """What was pushed: one array per range of the shard (dense), or rows and their values (sparse).
+    """A pushed gradient: one array per range of the shard (dense), or rows and their values (sparse).
 
     Attributes:
         rows: distinct row numbers within the shard; None for a dense gradient.
@@ -71,7 +71,7 @@ class Shard:
 
     @property
     def updates(self) -> int:
-        """The number of times that the values have been moved."""
+        """Return the number of times that the values have been moved."""
         return self.ledger.updates
 
     @property

@@ -116,7 +116,7 @@ class SparseTrainee:
 
 
 def cut(train: text.SparseDataset, workers: int, how: str) -> list[text.SparseDataset]:
-    """Each worker's shard.
+    """Return each worker's shard.
 
     Args:
         how: "documents", or "shuffled": `train` is in random order already.

@@ -13,7 +13,7 @@ from farandole.runtime.numbers import AtLeastOne, Positive, UnitInterval
 @Parameter(name="*")
 @dataclass(frozen=True, kw_only=True)
 class TextOptions(PolicyOptions):
-    """What is learned: as elsewhere, or text as sparse features."""
+    """The data to learn: as elsewhere, or text as sparse features."""
 
     data: Literal["digits", "mnist5k", "pydoc", "text"] = "digits"  # type: ignore[assignment]  # more than elsewhere
     """Handwritten digits, 8×8 or 28×28 pixels; documentation, 64 characters a sample; or its passages as sparse

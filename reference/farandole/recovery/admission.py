@@ -1,4 +1,4 @@
-"""How a process that joins later is admitted: the coordinator starts it, and in a membership update all accept it.
+"""The admission of a process that joins later: the coordinator starts it, and all accept it in a membership update.
 
     spawn       the coordinator starts a process, in a thread (`runtime.joining`); all others train on
     news        it is ready, or lost: the coordinator detects it, and reports it in an agreement of all

@@ -50,7 +50,7 @@ class Restorable(Protocol):
 
 
 class Worker(Protocol):
-    """What is protected: a `DataParallel`, or a loop of the user's own (`own_loop.backup`)."""
+    """A protected training: a `DataParallel`, or the user's own loop (`own_loop.backup`)."""
 
     @property
     def replica(self) -> Restorable: ...

@@ -62,7 +62,7 @@ class Batches:
 
     @cached_property
     def splits(self) -> Splits[Samples]:
-        """All samples, as one rank alone loads them: training, validation and test."""
+        """Return all samples, as one rank alone loads them: training, validation and test."""
         return self.task.data(self.options.seed)
 
 

@@ -44,7 +44,7 @@ IN_MEMORY = -1  # the slot of a checkpoint that is on no disk
 
 @dataclass(frozen=True)
 class Generation:
-    """What one worker keeps of one backup.
+    """The copies that one worker keeps of one backup.
 
     Attributes:
         step: to be taken next.

@@ -84,12 +84,12 @@ class DiLoCoWorker(DataParallel):
 
     @property
     def round_begins(self) -> int:
-        """The first step of the round."""
+        """Return the first step of the round."""
         return self.outer_steps * self.outer.period
 
     @property
     def round_ends(self) -> int:
-        """The step that follows the round."""
+        """Return the step that follows the round."""
         return min(self.round_begins + self.outer.period, self.steps)
 
     def outer_step(self) -> None:

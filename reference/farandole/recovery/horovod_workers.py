@@ -1,4 +1,4 @@
-"""How the workers of Elastic Horovod are started and watched: the function that Horovod's driver calls for each.
+"""The start of Elastic Horovod's workers, which are watched: the function that Horovod's driver calls for each.
 
 Horovod knows a worker by host and rank, and both change. Here each has a number that stays: the first workers have
 their first rank, a later one has the next number that is free.

@@ -36,7 +36,7 @@ WORKERS = "workers"  # folder within the run's: each worker's position, and what
 
 @dataclass(frozen=True)
 class Finished:
-    """What a worker that has completed the training leaves for the record.
+    """The results that a worker leaves for the record when it has completed the training.
 
     Attributes:
         leader: it was rank 0 at the end, and has evaluated the model.

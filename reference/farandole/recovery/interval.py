@@ -1,4 +1,4 @@
-"""How often to save: Young's and Daly's intervals between checkpoints.
+"""The best interval between checkpoints, by Young and by Daly.
 
 Saving takes C seconds, and a failure comes every μ seconds on average. Rare checkpoints cost repeated work, frequent
 ones cost time. The waste is least near

@@ -84,7 +84,7 @@ class Membership:
 
     @property
     def slot(self) -> int | None:
-        """This rank's slot; None while it waits."""
+        """Return this rank's slot; None while it waits."""
         return self.view.slot(self.world.rank)
 
     @property

@@ -16,7 +16,7 @@ from farandole.runtime.options import RunOptions
 @Parameter(name="*")
 @dataclass(frozen=True, kw_only=True)
 class RememberingOptions(TrainingOptions):
-    """What is trained, with an optimizer that remembers and a model that draws random numbers."""
+    """The options of a training whose optimizer has a state and whose model may draw random numbers."""
 
     optimizer: Literal["sgd", "momentum", "adam"] = "momentum"
     """Plain, with momentum 0.9, or Adam; the last two remember one or two numbers for each parameter."""
@@ -30,7 +30,7 @@ class RememberingOptions(TrainingOptions):
 
     @property
     def input_dropout(self) -> float:
-        """The share of the inputs that is left out."""
+        """Return the share of the inputs that is left out."""
         built_in = 0.0 if self.task else 0.1
         return built_in if self.dropout is None else self.dropout
 
@@ -38,7 +38,7 @@ class RememberingOptions(TrainingOptions):
 @Parameter(name="*")
 @dataclass(frozen=True, kw_only=True)
 class ReplicaOptions(RememberingOptions, PrecisionOptions, AccumulationOptions):
-    """What is trained, in copies that can be put back to any step (`recovery.replica`)."""
+    """The options of a training in copies that can be put back to any step (`recovery.replica`)."""
 
 
 @Parameter(name="*")
@@ -118,7 +118,7 @@ class MembershipOptions(ChangingMembersOptions):
 
     @property
     def adapts(self) -> str:
-        """The quantity that the learning rate follows: "loss", "gradients", or "" for a fixed rate."""
+        """Return the quantity that the learning rate follows: "loss", "gradients", or "" for a fixed rate."""
         return self.adapt_lr_by if self.adapt_lr else ""
 
 
@@ -140,7 +140,7 @@ class ElasticDiLoCoOptions(ChangingMembersOptions):
 @Parameter(name="*")
 @dataclass(frozen=True, kw_only=True)
 class KeepingOptions(RunOptions):
-    """How often ranks keep each other's state."""
+    """The steps between two copies of each other's state."""
 
     backup_every: AtLeastOne = 5
     """Steps between two backups: at most this number of steps is repeated after a failure."""

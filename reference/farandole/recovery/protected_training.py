@@ -23,7 +23,7 @@ from farandole.runtime.record import Summary
 
 
 class Resumable(Protocol):
-    """What one rank trains, between two steps. All methods are collective among the ranks that train, unless they say
+    """One rank's training, between two steps. All methods are collective among the ranks that train, unless they say
     otherwise.
 
     Attributes:
@@ -58,7 +58,7 @@ class Resumable(Protocol):
 
 
 class Trainable(Resumable, Protocol):
-    """What one rank trains, with its steps."""
+    """One rank's training, with its steps."""
 
     def step(self, step: int, secure: Callable[[], None]) -> None:
         """Take one step.

@@ -104,7 +104,7 @@ class Replica:
             return loss.item()
 
     def state(self, step: int) -> TrainingState:
-        """All that decides how the training goes on with `step`; the tensors are the originals."""
+        """Return all that decides how the training goes on with `step`; the tensors are the originals."""
         remembered = {f"{REMEMBERED}{name}": tensor for name, tensor in self.optimizer.optimizer.state.items()}
         shared, own = {"parameters": self.flat.values}, self._own()
         (own if self.sharded else shared).update(remembered)

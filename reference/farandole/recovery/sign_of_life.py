@@ -1,4 +1,4 @@
-"""What one rank has last heard of another by its heartbeats, and for how long that one may be still.
+"""The last sign of life of one rank at another, from heartbeats, and how long it may be silent.
 
 How long a move takes depends on the model. So a rank may take three times as long as its longest move so far. In its
 first step, of which nothing is known, it may take five times the time-out. The limit is a little less than the others

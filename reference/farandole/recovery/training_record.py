@@ -64,10 +64,10 @@ class TrainingRecord:
 
     @property
     def faults(self) -> list[dict[str, Any]]:
-        """The failures that the training has survived, on the rank that leads; elsewhere none."""
+        """Return the failures that the training has survived, on the rank that leads; elsewhere none."""
         return self.event_log.faults() if self.leads else []
 
     @property
     def joined(self) -> list[dict[str, Any]]:
-        """The processes that have joined the training, on the rank that leads; elsewhere none."""
+        """Return the processes that have joined the training, on the rank that leads; elsewhere none."""
         return self.event_log.joined() if self.leads else []

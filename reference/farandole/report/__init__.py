@@ -1,4 +1,4 @@
-"""What a record looks like: a table in the terminal, the timeline of the ranks, curves, a page, a simulator's input.
+"""Views of a record: a table in the terminal, the timeline of the ranks, curves, a page, a simulator's input.
 
 Everything here reads finished records (`runtime.record`) and draws; nothing here trains.
 """

@@ -1,4 +1,4 @@
-"""What `farandole bench allreduce` has measured: times over the vector's size, beside the cost model."""
+"""The picture of `farandole bench allreduce`: times over the vector's size, beside the cost model."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the simulator says, as pictures: how methods scale with the number of workers, and which wins where."""
+"""Pictures of the simulator's results: how methods scale with the number of workers, and which wins where."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def draw(rows: Sequence[Row], file: Path) -> Path:
 def draw_map(
     winners: Mapping[tuple[float, float], str], methods: Sequence[str], file: Path, title: str, goal: str
 ) -> Path:
-    """Which method is the first, over (bandwidth in Gbit/s, sigma of the lognormal); an empty name: none."""
+    """Return which method is the first, over (bandwidth in Gbit/s, sigma of the lognormal); an empty name: none."""
     figure = Figure(figsize=(8, 4), layout="constrained")
     axes = figure.subplots()
     across, up = (sorted({place[axis] for place in winners}) for axis in (0, 1))

@@ -108,7 +108,7 @@ def _finish(by_step: Axes, by_time: Axes) -> None:
 
 
 def smooth(losses: np.ndarray, window: int = 10) -> np.ndarray:
-    """The mean over each value and up to `window` − 1 before it: one batch's loss is noisy."""
+    """Return the mean over each value and up to `window` − 1 before it: one batch's loss is noisy."""
     sums = np.cumsum(losses)
     sums[window:] = sums[window:] - sums[:-window]
     return sums / np.minimum(np.arange(1, len(losses) + 1), window)

@@ -1,4 +1,4 @@
-"""How ranks divide a model and its data: a grid's axes, the positions of a sequence, heads, experts.
+"""Pictures of a model and its data on ranks: a grid's axes, the positions of a sequence, heads, experts.
 
 layout_picture.grid(Grid(data=2, tensor=4))         who stands where, and who talks to whom along each axis
 layout_picture.context(zigzag(8, 4))                which rank computes which part of attention, in which step

@@ -47,7 +47,7 @@ SMALLEST_FONT = 3.5
 
 @dataclass(frozen=True)
 class TimeLine:
-    """What is drawn.
+    """The time line that is drawn.
 
     Attributes:
         rows: a name for each stage.
@@ -84,7 +84,7 @@ def scheduled(
     times: Times = UNIT,
     unit: str = "time; a stage's forward pass takes 1",
 ) -> TimeLine:
-    """The time line of `schedule`, as checked.
+    """Return the time line of `schedule`, as checked.
 
     Args:
         unit: of `times`.
@@ -120,7 +120,7 @@ def has_passes(run: Run) -> bool:
 
 
 def measured(run: Run, step: int | None = None, steps: int = 1) -> TimeLine:
-    """A stretch of a run, from its trace.
+    """Return a stretch of a run, from its trace.
 
     It goes from the first computation after update `step` − 1, on whichever rank that is, to the end
     of update `step` + `steps` − 1 on the last one. In a pipeline without a flush (PipeDream), where a
@@ -229,7 +229,7 @@ def _box(axes: Axes, own: Interval, line: TimeLine, points: float) -> None:
 
 
 def _by_rank(run: Run) -> list[list[Interval]]:
-    """What each rank has computed, in order of time, in milliseconds; after a recovery, since the last one.
+    """Return what each rank has computed, in order of time, in milliseconds; after a recovery, since the last one.
 
     Where a layer communicates, its pass is in several pieces. Updates before the first pass are left out: another mode
     came before (`model_parallel.small_network`). A rank that is in no stage has an empty row.
@@ -248,7 +248,7 @@ def _by_rank(run: Run) -> list[list[Interval]]:
 
 
 def _computation(name: str) -> Computation | None:
-    """What the trace calls so; None for what is in no schedule."""
+    """Return the computation with this name in the trace; None if it is in no schedule."""
     if name == "update":
         return Update()
     if found := EVENT.fullmatch(name):
@@ -267,6 +267,6 @@ def _is_pass(own: Interval) -> bool:
 
 
 def _count(number: int, what: str) -> str:
-    """As "1 stage" or "8 batches"."""
+    """Return "1 stage", "8 batches" and the like."""
     plural = what + ("es" if what.endswith("ch") else "s")
     return f"{number} {what if number == 1 else plural}"

@@ -101,7 +101,7 @@ def animation(schedule: Schedule, size: int) -> FuncAnimation:
 
 
 def _extent(size: int) -> tuple[float, float]:
-    """A panel's width and height, in widths of a chunk."""
+    """Return a panel's width and height, in widths of a chunk."""
     return size * (1 + GAP) + GAP, size * (1 + ROW_GAP) + HEADING
 
 
@@ -112,7 +112,7 @@ def _blank(axes: Axes, size: int) -> None:
 
 
 def _scenes(schedule: Schedule, size: int) -> list[Scene]:
-    """The start, and each round with what is held after it."""
+    """Return the start, and each round with what is held after it."""
     if not 1 <= size <= MOST_RANKS:
         raise UsageError(f"a picture of {size} ranks: give 1 to {MOST_RANKS}, more cannot be told apart")
     rounds = execute(schedule, size).rounds
@@ -125,7 +125,7 @@ def _scenes(schedule: Schedule, size: int) -> list[Scene]:
 
 
 def replay(rounds: list[Round], chunks: int, size: int) -> list[Held]:
-    """What every chunk holds at the start and after each round: held[rank][chunk], like the checker's."""
+    """Return what every chunk holds at the start and after each round: held[rank][chunk], like the checker's."""
     held: Held = [[Counter({rank: 1}) for _ in range(chunks)] for rank in range(size)]
     states = [held]
     for messages in rounds:
@@ -219,7 +219,7 @@ def _message(axes: Axes, source: int, to: int, y: float, size: int, in_a_ring: b
 
 
 def _pen(size: int) -> float:
-    """How thick lines are: thinner where many ranks make the chunks small."""
+    """Return the width of lines: thinner where many ranks make the chunks small."""
     return 1.0 if size <= 5 else 0.65
 
 

@@ -1,4 +1,4 @@
-"""What happens when in a training's steps: the units of ZeRO within one, DiLoCo's outer steps over many.
+"""Pictures of a training's steps: the units of ZeRO within one, DiLoCo's outer steps over many.
 
 steps_picture.sharded([*timeline(list(steps(3, 4)), seconds, prefetch=True)])    what a rank computes and communicates
 steps_picture.outer(Outer(8, 0.7, 0.9, fragments=4, delay=2), 24)                when which fragment is averaged

@@ -1,4 +1,4 @@
-"""What `sync_cost` has found, as tables in the terminal."""
+"""The findings of `sync_cost`, as tables in the terminal."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def costs(findings: Findings, goal: float) -> Table:
 
 
 def scaling(findings: Findings) -> Table:
-    """A row per method: which part of the speed waiting and messages leave, by the number of workers."""
+    """Return a row per method: which part of the speed waiting and messages leave, by the number of workers."""
     table = Table(Column("speed left, predicted", no_wrap=True))
     for workers in findings.rows[0].efficiency:
         table.add_column(str(workers), justify="right")

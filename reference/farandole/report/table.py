@@ -22,7 +22,7 @@ NOT_COUNTED = "–"
 
 
 def megabytes_per_rank(summary: Summary) -> str:
-    """The most that any rank has sent, in MB (10⁶ bytes); "–" where a library sends on its own."""
+    """Return the most that any rank has sent, in MB (10⁶ bytes); "–" where a library sends on its own."""
     return NOT_COUNTED if summary.bytes_sent is None else f"{max(summary.bytes_sent) / 1e6:.1f}"
 
 
@@ -70,7 +70,7 @@ def columns(summaries: Sequence[Summary]) -> dict[str, Callable[[Summary], str]]
 
 
 def comparison(summaries: Mapping[str, Summary], title: str = "") -> Table:
-    """A row per run: what was learned, how fast, what was sent, how long ranks waited."""
+    """Return a row per run: what was learned, how fast, what was sent, how long ranks waited."""
     return _by_run(summaries, columns(list(summaries.values())), title)
 
 
@@ -86,12 +86,12 @@ UPDATING: dict[str, Callable[[Summary], str]] = {
 
 
 def updating(summaries: Mapping[str, Summary]) -> Table:
-    """A row per run: how many updates in which time, how stale, how far ahead, how long waited."""
+    """Return a row per run: how many updates in which time, how stale, how far ahead, how long waited."""
     return _by_run(summaries, UPDATING)
 
 
 def per_rank(summary: Summary) -> Table:
-    """A row per rank: where its time went, and what it sent."""
+    """Return a row per rank: where its time went, and what it sent."""
     table = Table()
     for heading in ("rank", "compute s", "communicate s", "wait s", "MB sent", "messages"):
         table.add_column(heading, justify="right")
@@ -104,7 +104,7 @@ def per_rank(summary: Summary) -> Table:
 
 
 def compression(summary: Summary) -> Table:
-    """A row per rank: what encoding, transfer and decoding took, and how many times fewer bytes were sent."""
+    """Return a row per rank: what encoding, transfer and decoding took, and how many times fewer bytes were sent."""
     table = Table()
     for heading in ("rank", "encode s", "transfer s", "decode s", "bytes, 1 to"):
         table.add_column(heading, justify="right")
@@ -199,7 +199,7 @@ def show(tables: Sequence[Table]) -> None:
 
 
 def trials(tried: Sequence[Trial], with_width: bool = True) -> Table:
-    """A row per trial of a search: what it tried, how long it went on, how good it was then.
+    """Return a row per trial of a search: what it tried, how long it went on, how good it was then.
 
     Args:
         with_width: False for a task of the user's own, whose width is not tried.
@@ -214,7 +214,7 @@ def trials(tried: Sequence[Trial], with_width: bool = True) -> Table:
 
 
 def print_summary(summary: Summary | None, as_json: bool, *more: Table) -> None:
-    """What a scenario says at its end, on the rank that has the summary.
+    """Print a scenario's summary at its end, on the rank that has it.
 
     Args:
         more: tables of its own, to follow the others.

@@ -1,4 +1,4 @@
-"""Who mixes with whom, and with which weights: for each round the graph above, its matrix W below.
+"""The ranks that mix, and their weights: for each round the graph above, its matrix W below.
 
     topology_picture.draw(topology("exponential", 8), Path("exponential.png"))
 

@@ -1,4 +1,4 @@
-"""What the numbers of a tour say, in a sentence each: speed, a slow rank, bytes, accuracy, a failure.
+"""The findings of a tour, in a sentence each: speed, a slow rank, bytes, accuracy, a failure.
 
 Every sentence is computed from the records. One that the records do not support is left out.
 """

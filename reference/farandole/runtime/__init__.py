@@ -1,4 +1,4 @@
-"""What makes an algorithm happen: processes, buffers, faults, traces and records.
+"""The machinery that runs an algorithm: processes, buffers, faults, traces and records.
 
 The launching side imports no MPI: ``mpirun`` (which MPI is here and how it is called), ``launcher``
 (start, watch, end), ``rank_starter`` (the hook by which ranks may start sooner), ``magic`` (the ``%%mpi``

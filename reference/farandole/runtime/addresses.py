@@ -18,7 +18,7 @@ ELSEWHERE = ("192.0.2.1", 9)  # an address kept for documentation; nothing is se
 
 
 def reachable_address() -> str:
-    """An IPv4 address by which other hosts reach this one; the loopback's if there is none."""
+    """Return an IPv4 address by which other hosts reach this one; the loopback's if there is none."""
     found = chain(_of_the_name(), _on_the_way_elsewhere(), _of_the_interfaces())
     return next((address for address in found if not address.startswith("127.")), LOOPBACK)
 

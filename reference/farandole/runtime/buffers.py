@@ -98,7 +98,7 @@ class FlatBuffers:
 
     @property
     def gradients(self) -> Tensor:
-        """The gradients of all trained parameters, in the order of `values`; `backward()` adds into it."""
+        """Return the gradients of all trained parameters, in the order of `values`; `backward()` adds into it."""
         self.collect()
         return self._gradients
 

@@ -62,7 +62,7 @@ class CardVector:
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        """The type as numpy names it."""
+        """Return the type as numpy names it."""
         return np.dtype(str(self.tensor.dtype).removeprefix("torch."))
 
     def add(self, other: CardVector) -> None:

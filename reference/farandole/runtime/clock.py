@@ -31,7 +31,7 @@ def offset_to_rank_0(comm: MPI.Intracomm) -> float:
 
 
 def bounce(comm: MPI.Intracomm, ranks: Collection[int]) -> float:
-    """The offset as messages tell it, on `ranks`, which do not include 0; elsewhere 0. Collective."""
+    """Return the offset as messages tell it, on `ranks`, which do not include 0; elsewhere 0. Collective."""
     stamp = np.zeros(1)
     if comm.rank == 0:
         for rank in sorted(ranks):

@@ -21,7 +21,7 @@ ConfigType = TypeVar("ConfigType", bound=RunOptions)
 
 
 def parse(config_type: type[ConfigType], arguments: Sequence[str]) -> ConfigType:
-    """A Config from command-line words.
+    """Return a Config from command-line words.
 
     Raises:
         UsageError: an unknown option or a value that does not fit, in one line.

@@ -121,7 +121,7 @@ class Communicator:
 
     @property
     def struck(self) -> dict[str, int]:
-        """The number of this rank's messages that each message fault has struck, by the fault's text."""
+        """Return the number of this rank's messages that each message fault has struck, by the fault's text."""
         return {}
 
     @property
@@ -357,7 +357,7 @@ class Communicator:
         return self.members[rank] if rank >= 0 else rank
 
     def _failed(self) -> list[int]:
-        """The ranks of this group that are known to have died."""
+        """Return the ranks of this group that are known to have died."""
         group = self.mpi.Get_failed()
         return [rank for rank in group.Translate_ranks(list(range(group.size)), self.mpi.Get_group()) if rank >= 0]
 
@@ -370,7 +370,7 @@ class Communicator:
 
 
 def ranks_within(part: MPI.Intracomm, whole: MPI.Intracomm) -> list[int]:
-    """The rank in `whole` of each process in `part`."""
+    """Return the rank in `whole` of each process in `part`."""
     return list(part.Get_group().Translate_ranks(list(range(part.size)), whole.Get_group()))
 
 
@@ -380,7 +380,7 @@ def as_buffer(text: str) -> Buffer:
 
 
 def gather_text(mpi: MPI.Intracomm, text: str, root: int = 0) -> list[str]:
-    """Every rank's `text`, in rank order, on `root`; an empty list elsewhere. Collective."""
+    """Return every rank's `text`, in rank order, on `root`; an empty list elsewhere. Collective."""
     own = as_buffer(text)
     lengths = np.zeros(mpi.size, dtype=np.int64)
     mpi.Gather(np.array([own.size], dtype=np.int64), lengths if mpi.rank == root else None, root)
@@ -394,7 +394,7 @@ def gather_text(mpi: MPI.Intracomm, text: str, root: int = 0) -> list[str]:
 
 
 def all_gather_text(mpi: MPI.Intracomm, text: str) -> list[str]:
-    """Every rank's `text`, in rank order, on every rank. Collective."""
+    """Return every rank's `text`, in rank order, on every rank. Collective."""
     own = as_buffer(text)
     lengths = np.empty(mpi.size, dtype=np.int64)
     mpi.Allgather(np.array([own.size], dtype=np.int64), lengths)

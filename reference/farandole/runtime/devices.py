@@ -45,7 +45,7 @@ def warm_up(device: torch.device) -> None:
 
 
 def describe(device: torch.device) -> str:
-    """The device as the record names it: cpu, or the kind of card, as cuda, and its name."""
+    """Return the device as the record names it: cpu, or the kind of card, as cuda, and its name."""
     if device.type == "cpu":
         return "cpu"
     return f"{device.type} ({torch.get_device_module(device).get_device_name(device)})"
@@ -107,7 +107,7 @@ def seed_rank(seed: int, rank: int, step: int) -> None:
 
 
 def _seed_torch(seed: int) -> None:
-    """As `torch.manual_seed`, whose first call without a card takes 5 ms: it describes the stack for when one comes."""
+    """Seed torch. Without a card the first `torch.manual_seed` takes 5 ms: it keeps the stack for when one comes."""
     torch.default_generator.manual_seed(seed)
     if kind := kind_of_card():
         torch.get_device_module(kind).manual_seed_all(seed)

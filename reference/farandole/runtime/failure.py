@@ -97,7 +97,7 @@ class Failure:
 
 
 def describe(error: BaseException, rank: int, step: int) -> Failure:
-    """The report for an exception."""
+    """Return the report for an exception."""
     if isinstance(error, UsageError):
         return Failure(rank, step, "usage", time.time(), str(error))
     if isinstance(error, Interrupted):
@@ -141,7 +141,7 @@ def short_of_memory(error: BaseException) -> str | None:
 
 
 def _users_part(trace: TracebackType | None) -> TracebackType | None:
-    """The traceback without the frames that started the user's program."""
+    """Return the traceback without the frames that started the user's program."""
     part = trace
     while part and Path(part.tb_frame.f_code.co_filename).name in ("rank.py", "<frozen runpy>"):
         part = part.tb_next
@@ -149,7 +149,7 @@ def _users_part(trace: TracebackType | None) -> TracebackType | None:
 
 
 def first_failure(folder: Path) -> Failure | None:
-    """The report that explains a failed launch, or None when no rank left one."""
+    """Return the report that explains a failed launch, or None when no rank left one."""
     reports = [Failure(**json.loads(path.read_text(encoding="utf-8"))) for path in folder.glob("*.failure.json")]
     if not reports:
         return None

@@ -37,11 +37,11 @@ WITH_DEATHS = "ranks may die here, and messages to a dead rank would be resent i
 
 
 class InjectedFault(RuntimeError):
-    """What ``--fail …,how=raise`` raises."""
+    """The exception that ``--fail …,how=raise`` raises."""
 
 
 def named_values(text: str, form: str, allowed: set[str]) -> dict[str, str]:
-    """What stands behind each name in ``name=value,name=value``.
+    """Return the value of each name in ``name=value,name=value``.
 
     Raises:
         UsageError: it is not of this kind, with `form`, which is.
@@ -104,7 +104,7 @@ class Slow:
 
 
 class Slowness:
-    """How much slower one rank's computations are, one after the other."""
+    """The slowness of one rank: a factor for each of its computations, one after the other."""
 
     def __init__(self, slow: Sequence[Slow], rank: int, seed: int) -> None:
         self._slow = [each for each in slow if each.rank == rank]

@@ -83,7 +83,7 @@ class FlightRecorder:
 
 
 def read_positions(folder: Path) -> list[Position]:
-    """The last known position of every rank of a launch, in rank order."""
+    """Return the last known position of every rank of a launch, in rank order."""
     positions = []
     for path in folder.glob("*.position"):
         with suppress(struct.error):  # the disk was full before the file was complete

@@ -50,7 +50,7 @@ FINALIZE_WITHOUT_THE_DEAD_S = 1.0  # the same where a rank has died, for which O
 
 @dataclass(frozen=True)
 class Output:
-    """What the ranks wrote: one text per rank, in rank order, followed by the ranks that joined later.
+    """The output of the ranks: one text per rank, in rank order, followed by the ranks that joined later.
 
     Attributes:
         departed: ranks that have died, and without which the others continued.

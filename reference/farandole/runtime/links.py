@@ -78,7 +78,7 @@ class Link:
 
     @classmethod
     def of(cls, mbps: float | None, changes: Sequence[LinkChange] = (), latency_ms: float = 0.0) -> Link | None:
-        """What the options ask for; None: messages travel as fast as they do.
+        """Return the link that the options request; None: messages are not slowed down.
 
         Raises:
             UsageError: there is nothing to change, or to add a latency to.

@@ -38,7 +38,7 @@ FORM = "write it as %%mpi -n 4, or %%mpi -n 4 --timeout 60 --keep loss,steps"
 
 @dataclass(frozen=True)
 class Line:
-    """What stands behind ``%%mpi``: the number of ranks, a time-out in seconds, and the variables that are kept."""
+    """The arguments of ``%%mpi``: the number of ranks, a time-out in seconds, and the variables that are kept."""
 
     ranks: int = RANKS
     timeout_s: float = TIMEOUT_S

@@ -111,7 +111,7 @@ class Mpi:
 
 
 def find_mpirun() -> Path | None:
-    """The launcher: $FARANDOLE_MPIRUN (a path or a name on PATH), else mpirun in Python's folder, else on PATH.
+    """Return the launcher: $FARANDOLE_MPIRUN (a path or a name on PATH), else mpirun in Python's folder, else on PATH.
 
     The interpreter's folder comes before PATH because mpi4py loads the libmpi installed beside
     it, and a launcher of another MPI would start ranks that do not know of each other.
@@ -141,7 +141,7 @@ def parse_version(text: str, mend: str = MEND) -> tuple[Family, tuple[int, ...]]
 
 @lru_cache
 def detect() -> Mpi:
-    """The MPI of this environment.
+    """Return the MPI of this environment.
 
     Raises:
         UsageError: there is none, or none that this project knows how to call.

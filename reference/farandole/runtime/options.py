@@ -113,7 +113,7 @@ class RunOptions:
 
     @property
     def joining_at_most(self) -> int:
-        """How many processes may join the launch later."""
+        """Return the number of processes that may join the launch later."""
         return 0
 
     @property
@@ -161,7 +161,7 @@ class RunOptions:
 
     @property
     def first_steps(self) -> dict[str, int]:
-        """The step at which each fault begins, by the option as it was given."""
+        """Return the step at which each fault begins, by the option as it was given."""
         return {
             **{f"--fail {fail}": fail.step for fail in self.fail},
             **{f"--slow {slow}": slow.first for slow in self.slow},

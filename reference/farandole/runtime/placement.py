@@ -40,7 +40,7 @@ class Placement:
         return ["--host", slots, "--map-by", "slot:oversubscribe"]
 
     def environment(self) -> dict[str, str]:
-        """What its environment is to say."""
+        """Return the variables of mpirun's environment."""
         return {
             "PRTE_MCA_plm_ssh_agent": str(self.agent),
             "PRTE_MCA_prte_if_include": self.subnet,

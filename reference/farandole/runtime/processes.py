@@ -24,12 +24,12 @@ PR_SET_PDEATHSIG = 1  # linux/prctl.h
 
 
 def available_cores() -> int:
-    """The cores this process may use (all of them where the system cannot restrict it)."""
+    """Return the cores this process may use (all of them where the system cannot restrict it)."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def find(variable: str, value: str) -> list[psutil.Process]:
-    """This user's processes whose environment has `variable`=`value`, the calling one left out."""
+    """Return this user's processes whose environment has `variable`=`value`, the calling one left out."""
     found = []
     for process in psutil.process_iter():
         try:

@@ -12,7 +12,7 @@ from farandole.runtime.rank import progress_columns
 
 
 def bar(total: int, rank: int) -> tqdm[Any]:
-    """A bar that the caller moves with `update`; on other ranks than 0 an invisible one."""
+    """Return a bar that the caller moves with `update`; on other ranks than 0 an invisible one."""
     # The launcher hands rank 0 a file and says how wide the terminal behind it is.
     columns = progress_columns()
     hidden = rank != 0 or not columns

@@ -60,25 +60,25 @@ def comes_later() -> bool:
 
 
 def own_program() -> list[str]:
-    """What this process runs, as `run_program` takes it: for another one that is to do the same."""
+    """Return what this process runs, as `run_program` takes it: for another process that is to do the same."""
     main = sys.modules["__main__"]
     module = main.__spec__.name if main.__spec__ else None
     return ["-m", module, *sys.argv[1:]] if module else sys.argv
 
 
 def early_rank() -> int:
-    """The rank, known before MPI is initialised (0 for a process started alone)."""
+    """Return the rank, known before MPI is initialised (0 for a process started alone)."""
     return next((int(os.environ[name]) for name in RANK_VARIABLES if name in os.environ), 0)
 
 
 def scratch() -> Path | None:
-    """The launcher's folder for this launch; None without a launcher, or on a host that cannot see it."""
+    """Return the launcher's folder for this launch; None without a launcher, or on a host that cannot see it."""
     folder = os.environ.get(SCRATCH)
     return Path(folder) if folder and Path(folder).is_dir() else None
 
 
 def launcher_pid() -> int | None:
-    """The launcher's process id, if it runs on this host."""
+    """Return the launcher's process id, if it runs on this host."""
     host, _, pid = os.environ.get(LAUNCHER, "").partition(":")
     return int(pid) if pid and host == socket.gethostname() else None
 

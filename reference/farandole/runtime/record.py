@@ -147,7 +147,7 @@ class Summary:
 
     @property
     def flaws(self) -> list[str]:
-        """The defects of this run, one phrase each; usually empty."""
+        """Return the defects of this run, one phrase each; usually empty."""
         found = []
         if self.diverged:
             rank = self.diverged["rank"]
@@ -228,7 +228,7 @@ class Run:
 
     @property
     def serving(self) -> list[dict[str, Any]]:
-        """The lines of serving.jsonl, in order of time; none where nothing was served."""
+        """Return the lines of serving.jsonl, in order of time; none where nothing was served."""
         file = self.folder / "serving.jsonl"
         return read_lines(file, AGAIN) if file.exists() else []
 
@@ -239,17 +239,17 @@ class Run:
 
     @property
     def trace(self) -> list[dict[str, Any]]:
-        """The spans ("ph": "X") of trace.json; ts and dur in microseconds, pid = rank."""
+        """Return the spans ("ph": "X") of trace.json; ts and dur in microseconds, pid = rank."""
         return [event for event in self._events() if event["ph"] == "X" and event["cat"] != MESSAGE]
 
     @property
     def messages(self) -> list[dict[str, Any]]:
-        """The events of trace.json for messages and collectives, as `traffic.events` writes them."""
+        """Return the events of trace.json for messages and collectives, as `traffic.events` writes them."""
         return [event for event in self._events() if event["ph"] == "X" and event["cat"] == MESSAGE]
 
     @property
     def groups(self) -> list[list[int]] | None:
-        """The members of each group that has communicated, by its number; None in a record without messages."""
+        """Return the members of each group that has communicated, by its number; None in a record without messages."""
         found = self._json("trace.json").get("otherData", {})
         groups = found.get("groups") if isinstance(found, dict) else found
         if groups is not None and not _fits(groups, list[list[int]]):
@@ -258,7 +258,7 @@ class Run:
 
     @property
     def rank_names(self) -> list[str]:
-        """What each rank is called: "rank 1", or with its role "rank 1, server"."""
+        """Return each rank's name: "rank 1", or with its role "rank 1, server"."""
         return [event["args"]["name"] for event in self._events() if event["name"] == "process_name"]
 
     def _json(self, name: str) -> dict[str, Any]:
@@ -344,7 +344,7 @@ def _is_message(about: dict[str, Any]) -> bool:
 
 
 def new_folder(scenario: str, out: Path | None, resumes: bool = False) -> Path:
-    """The folder for a record: `out`, or runs/SCENARIO-DATE-TIME, made unique by a number.
+    """Return the folder for a record: `out`, or runs/SCENARIO-DATE-TIME, made unique by a number.
 
     Args:
         resumes: `out` may hold a run that did not finish.

@@ -112,7 +112,7 @@ class Recorder:
 
     @property
     def clock(self) -> dict[str, float]:
-        """What a joining process needs to know of this clock: its offset to rank 0's, and when the run began."""
+        """Return what a joining process needs of this clock: its offset to rank 0's, and when the run began."""
         return {"offset": self.offset, "started": self._started}
 
     def join(self, offset: float, clock: Mapping[str, float]) -> None:
@@ -380,7 +380,7 @@ def _to_append(file: Path) -> FileIO:
 
 
 def _step_of(line: str) -> float:
-    """The step that a line of metrics.jsonl is of; beyond all steps if it was torn."""
+    """Return the step that a line of metrics.jsonl is of; beyond all steps if it was torn."""
     try:
         step = float(json.loads(line)["step"])
         return step if math.isfinite(step) else float("inf")

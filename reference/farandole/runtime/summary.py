@@ -1,4 +1,4 @@
-"""What all ranks have measured, brought into summary.json and trace.json (`record` says what stands in them)."""
+"""The measurements of all ranks, written to summary.json and trace.json (`record` describes their contents)."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ def divergence_in(folder: Path) -> dict[str, int | None] | None:
 
 
 def versions() -> dict[str, str]:
-    """What computes and communicates here."""
+    """Return the versions of the software that computes and communicates here."""
     found = {
         "farandole": __version__,
         "python": platform.python_version(),
@@ -135,13 +135,13 @@ def _by_kind(held: Sequence[dict[str, dict[str, int | None]]]) -> dict[str, dict
 
 
 def _delivery(ranks: Sequence[dict[str, Any]]) -> dict[str, list[int]] | None:
-    """Each rank's counts of resent and discarded messages, by name; None without message faults."""
+    """Return each rank's counts of resent and discarded messages, by name; None without message faults."""
     found: list[dict[str, int]] = [rank["delivery"] for rank in ranks if "delivery" in rank]
     return {name: [each[name] for each in found] for name in found[0]} if found else None
 
 
 def message_faults(options: RunOptions, ranks: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """An entry of the record's `faults` per `--fail …,how=drop`, with the number of messages it has struck.
+    """Return an entry of the record's `faults` per `--fail …,how=drop`, with the number of messages it has struck.
 
     A partition strikes those of all ranks.
     """
@@ -157,7 +157,7 @@ def message_faults(options: RunOptions, ranks: Sequence[dict[str, Any]]) -> list
 
 
 def _compression(ranks: Sequence[dict[str, Any]], spans: Sequence[trace.Span]) -> dict[str, list[float]] | None:
-    """What compression has cost and saved; waiting for others is no part of the transfer."""
+    """Return what compression has cost and saved; waiting for others is no part of the transfer."""
     before: list[float] = [rank["ring_bytes"] for rank in ranks if rank.get("ring_bytes") is not None]
     if len(before) < len(ranks):
         return None

@@ -108,7 +108,7 @@ class Trace:
         self._regrouped = number
 
     def _change(self) -> str:
-        """What distinguishes a key from the same one before the last change of the ranks."""
+        """Return a suffix that distinguishes a key from the same one before the last change of the ranks."""
         return f" after change {self._regrouped}" if self._regrouped else ""
 
     def add(self, name: str, category: Category, start: float, end: float, *, key: str = "", depth: int = 0) -> None:
@@ -153,7 +153,7 @@ def seconds_by_category(spans: Iterable[Span], ranks: Sequence[int]) -> dict[Cat
 def chrome_trace(
     spans: Iterable[Span], ranks: Sequence[int], roles: Sequence[str] = (), operations: Sequence[Operation] = ()
 ) -> dict[str, Any]:
-    """The spans as Chrome trace JSON (one process per rank, times in µs from the first span).
+    """Return the spans as Chrome trace JSON (one process per rank, times in µs from the first span).
 
     Args:
         ranks: their numbers.

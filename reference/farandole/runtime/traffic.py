@@ -1,4 +1,4 @@
-"""What ranks communicate, for the trace: each message, and each collective as one operation.
+"""The communication of ranks, for the trace: each message, and each collective as one operation.
 
 A communicator logs a message when it hands it to MPI, and again at the receiver when it has arrived. An all-reduce,
 all-gather or reduce-scatter is one operation of its group: the messages of its schedule are added up and not listed, so

@@ -1,4 +1,4 @@
-"""How what a card sends reaches MPI, and what has arrived the card: `--card-transport`.
+"""The way of messages between a card and MPI: `--card-transport`.
 
     staged    card → pinned memory of the host → MPI → pinned memory → card       with any MPI
     direct    card → MPI → card                                                   with an MPI that reads a card's memory

@@ -205,7 +205,7 @@ class World:
 
     @property
     def position(self) -> Position:
-        """This rank's present position; may be read from another thread."""
+        """Return this rank's present position; may be read from another thread."""
         return self._recorder.position
 
     def shows_life(self) -> None:
@@ -214,7 +214,7 @@ class World:
 
     @property
     def never_struck(self) -> list[str]:
-        """This rank's faults that had no effect on it, as options, each with the reason."""
+        """Return this rank's faults that had no effect on it, as options, each with the reason."""
         came = "takes no steps" if self._last_step == NO_STEP else f"came to step {self._last_step}"
         spared = [] if self.starts_before else self._slowness.never_struck  # an earlier start may have been slow
         return [
@@ -225,7 +225,7 @@ class World:
 
     @property
     def unused_link_changes(self) -> list[str]:
-        """The link changes whose step this rank has not reached, as options."""
+        """Return the link changes whose step this rank has not reached, as options."""
         return [f"--link-change {change}" for change in self.comm.link.unused] if self.comm.link else []
 
     def spare(self, struck: Container[tuple[int, int]]) -> None:

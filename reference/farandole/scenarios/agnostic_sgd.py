@@ -35,7 +35,7 @@ class Config(LoopOptions):
     """Factors of --lr, one per rank. [default: 1]"""
 
     rule: Literal["normalised", "plain"] = "normalised"
-    """What is combined: each rank's mean step (normalised), or its whole move (plain)."""
+    """The moves that are combined: each rank's mean step (normalised), or its whole move (plain)."""
 
     collective: Collective = "ring"
     """The all-reduce that combines the ranks' moves."""

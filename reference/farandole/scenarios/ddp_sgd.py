@@ -23,8 +23,8 @@ class Config(LoopOptions):
     """The options that all data-parallel scenarios share, and which library adds up."""
 
     backend: Literal["auto", "gloo", "nccl"] = "auto"
-    """What adds up the gradients: gloo in the hosts' memory, NCCL on CUDA cards, of which each rank needs its own; auto
-    takes NCCL where that is so."""
+    """The library that adds up the gradients: gloo in the hosts' memory, or NCCL on CUDA cards, one for each rank; auto
+    takes NCCL if each rank has a card."""
 
     bucket_kb: AtLeastOne | None = None
     """Let DDP close a bucket that has this many KB or more (its bucket_cap_mb). [default: DDP's, 1 MB, then 25 MB each]

@@ -1,4 +1,4 @@
-"""What a rank keeps from forward to backward, beside its parts of the training state: counted, and by formula.
+"""The activations that a rank keeps from forward to backward: counted, and by formula.
 
 A rank has its share of the samples and all layers. So the ranks divide activations by samples, as in any data-parallel
 training; what remains can be computed again (`models.recomputation`).

@@ -19,7 +19,7 @@ from farandole.runtime.world import World
 
 
 class Gathers(Protocol):
-    """What a unit does, as far as the order of its communication is concerned."""
+    """The steps of a unit's communication."""
 
     def fetch(self) -> None:
         """Begin to gather the parameters."""

@@ -17,7 +17,7 @@ from farandole.runtime.buffers import KINDS
 
 
 class FlatParameter:
-    """How a unit's parameters lie in one vector.
+    """The places of a unit's parameters in one vector.
 
     Args:
         unit: its name, for messages.

@@ -1,4 +1,4 @@
-"""What a rank holds of a divided training, counted while it trains; the formulas are in ``stages``."""
+"""The memory of a rank of a divided training, counted while it trains; the formulas are in ``stages``."""
 
 from __future__ import annotations
 

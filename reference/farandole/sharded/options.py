@@ -14,7 +14,7 @@ Offload = Literal["host", "disk"]
 
 @dataclass(frozen=True)
 class Sharding:
-    """What is divided, and how.
+    """The division of a training over ranks.
 
     Attributes:
         stage: 1: the optimizer's state; 2: gradients too; 3: parameters too.
@@ -36,7 +36,7 @@ class Sharding:
 @Parameter(name="*")
 @dataclass(frozen=True, kw_only=True)
 class ShardedOptions(OptimizerOptions):
-    """What is divided."""
+    """The options of the division."""
 
     optimizer: Literal["sgd", "momentum", "adam", "muon"] = "adam"
     """Plain, with momentum 0.9, or Adam: they remember no, one or two numbers for each parameter; or Muon: one for

@@ -1,4 +1,4 @@
-"""What each of ZeRO's stages divides over N ranks, and what a rank then holds, by formula.
+"""The parts of the state that each of ZeRO's stages divides over N ranks, and a rank's memory, by formula.
 
     stage 1    the optimizer's state        Ψ + Ψ + KΨ/N
     stage 2    gradients too                Ψ + Ψ/N + KΨ/N
@@ -40,7 +40,7 @@ def held(whole: Mapping[str, float], stage: int, ranks: int) -> dict[str, float]
 
 @dataclass(frozen=True)
 class Sizes:
-    """How large a model's units are, in bytes.
+    """The sizes of a model's units, in bytes.
 
     Attributes:
         units: of each, in the type in which it computes; where there is a root unit, it is the first.

@@ -1,4 +1,4 @@
-"""What a rank does in a step of ZeRO, in order: the computations and the collectives of each unit.
+"""The work of a rank in a step of ZeRO, in order: the computations and the collectives of each unit.
 
     stage 1    forward, backward of all units; reduce all; gather all
     stage 2    forward of all units; backward and reduce, last unit first; gather all

@@ -194,7 +194,7 @@ class Optimizers:
 
     @property
     def lr(self) -> float:
-        """The learning rate of all."""
+        """Return the learning rate of all."""
         return self._optimizers[0].lr
 
     @lr.setter

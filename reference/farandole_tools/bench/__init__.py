@@ -1,4 +1,4 @@
-"""How fast we are, as a ratio to a named peer measured in the same run.
+"""Benchmarks: our speed as a ratio to that of a named peer measured in the same run.
 
 A benchmark is a module with ``rows(ranks)``, which returns rows
 ``{name, size, ranks, median_s, peers: {peer: {median_s, ratio}}}`` with ratio = peer's median over

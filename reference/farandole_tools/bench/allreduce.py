@@ -49,7 +49,7 @@ MODELLED = tuple(name for name in ALL_REDUCE_NAMES if name in SCHEDULES)
 
 
 def rows(ranks: int, all_peers: bool = False, large: bool = False) -> list[dict[str, Any]]:
-    """One row for each of our algorithms and each length of vector.
+    """Return one row for each of our algorithms and each length of vector.
 
     Args:
         all_peers: measure MPI in all `mpi_peers.settings`, too.
@@ -71,7 +71,7 @@ def rows(ranks: int, all_peers: bool = False, large: bool = False) -> list[dict[
 def composed(
     found: Medians, missing: dict[str, str], ranks: int, settings: Sequence[Setting] = ()
 ) -> list[dict[str, Any]]:
-    """The rows, from the medians by size and system, and why some peers have none."""
+    """Return the rows, from the medians by size and system, and why some peers have none."""
     machine = fit(found, ranks)
     rows = []
     for size, its in found.items():
@@ -119,7 +119,7 @@ def fit(found: Medians, ranks: int) -> Machine:
 
 
 def notes(rows: list[dict[str, Any]]) -> list[str | Table]:
-    """The fastest of each size, the model's three figures, and which schedule it takes to be best where."""
+    """Return the fastest of each size, the model's three figures, and which schedule it takes to be best where."""
     sizes = sorted({row["size"] for row in rows})
     fastest = {
         size: min((row for row in rows if row["size"] == size), key=lambda row: row["median_s"]) for size in sizes

@@ -27,7 +27,7 @@ def main() -> None:
 
 
 def measure(world: World, names: list[str], size: int, rounds: int) -> dict[str, list[float]]:
-    """Each system's seconds for a vector of `size` bytes, round after round. Collective."""
+    """Measure each system's seconds for a vector of `size` bytes, round after round. Collective."""
     systems = {name: make(world, name, size // 4) for name in names}
     seconds: dict[str, list[float]] = {name: [] for name in names}
     for _ in range(rounds):

@@ -39,7 +39,7 @@ class System:
 
 
 def make(world: World, name: str, length: int) -> System:
-    """The system of that name, for float32 vectors of `length`. Collective."""
+    """Return the system of that name, for float32 vectors of `length`. Collective."""
     if name == IN_THE_WINDOW:
         vectors = SharedVectors(world.comm, length)
         return System(vectors.own, vectors.all_reduce, end=vectors.free)

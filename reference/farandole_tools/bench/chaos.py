@@ -42,7 +42,7 @@ METHODS: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {  # name → s
 
 @dataclass(frozen=True)
 class Plan:
-    """How long each method trains while ranks die, and how many times as often as every `RANK_LIVES_S` each does."""
+    """The seconds of each method's training, and how many times as often as every `RANK_LIVES_S` each rank dies."""
 
     seconds: float
     hurry: float

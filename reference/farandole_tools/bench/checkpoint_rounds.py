@@ -40,7 +40,7 @@ State = dict[str, Tensor]
 
 
 class System(Protocol):
-    """What saves a state."""
+    """A system that saves a state."""
 
     def begin(self, state: State) -> Callable[[], object]:
         """Return when the training can go on: what returns when the state is on the disk. Collective."""

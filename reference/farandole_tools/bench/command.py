@@ -107,7 +107,7 @@ def _under_way(name: str, done: int, of: int) -> Iterator[None]:
 
 
 def _table(rows: list[dict[str, Any]]) -> Table:
-    """A row for each of ours, a column for each peer: its time over ours. Of all-reduces two bandwidths too."""
+    """Return a row for each of ours, a column for each peer: its time over ours. Of all-reduces two bandwidths too."""
     peers = list(dict.fromkeys(peer for row in rows for peer in row["peers"]))
     bus = ["GB/s", "memory"] if "bus_bytes_per_s" in rows[0] else []
     own = (Column(name, justify="right", no_wrap=True) for name in ("KiB", "ranks", "ms", *bus))

@@ -49,12 +49,12 @@ def rows(ranks: int) -> list[dict[str, Any]]:
 
 
 def notes(rows: list[dict[str, Any]]) -> list[str]:
-    """What the times lead to."""
+    """Return the note below the table: the loss that the times lead to."""
     return [f"to a loss of {TARGET}; an empty field: never"]
 
 
 def changes(ranks: int) -> dict[str, dict[str, Any]]:
-    """What changes → the options of all its trainings."""
+    """Return for each change the options of all its trainings."""
     paces = [f"rank={rank},factor={PACE}" for rank in range(ranks)]
     slower = [
         *paces,

@@ -37,7 +37,7 @@ def medians(
     sweeps: int,
     settings: Mapping[str, tuple[str, Mapping[str, str]]] | None = None,
 ) -> dict[Case, dict[str, float]]:
-    """Each system's median seconds in each case, over the rounds of all sweeps without the first ones.
+    """Return each system's median seconds in each case, over the rounds of all sweeps without the first ones.
 
     A setting whose launch fails has no medians, or those of the sweeps before.
 

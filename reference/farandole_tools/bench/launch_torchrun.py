@@ -1,4 +1,4 @@
-"""What torchrun starts for ``bench launch``: one step of DDP over Gloo, with the model and data of `sync_sgd`."""
+"""The program of torchrun for ``bench launch``: one step of DDP over Gloo, with the model and data of `sync_sgd`."""
 
 from __future__ import annotations
 

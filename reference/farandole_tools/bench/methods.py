@@ -35,7 +35,7 @@ CONDITIONS = ("fast", "100 Mbit/s", "straggler")
 
 @dataclass(frozen=True)
 class Recipe:
-    """What is trained, and until when.
+    """The training, and the loss at which it ends.
 
     Attributes:
         options: of every method.
@@ -57,7 +57,7 @@ class Method:
 
 
 def measured() -> list[Method]:
-    """The lines of `METHODS`, synchronous SGD over a ring first."""
+    """Return the lines of `METHODS`, synchronous SGD over a ring first."""
     return [
         Method(each.name, scenario, row.room, each.options)
         for scenario, row in METHODS.items()
@@ -66,7 +66,7 @@ def measured() -> list[Method]:
 
 
 def conditions(ranks: int) -> dict[str, dict[str, Any]]:
-    """What each adds to the options."""
+    """Return what each condition adds to the options."""
     disturbances: tuple[dict[str, Any], ...] = ({}, {"link_mbps": 100}, {"slow": f"rank={ranks - 1},factor=10"})
     return dict(zip(CONDITIONS, disturbances, strict=True))
 

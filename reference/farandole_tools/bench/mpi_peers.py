@@ -57,7 +57,7 @@ class Setting:
 
 
 def settings() -> list[Setting]:
-    """Every setting that is measured. Installs MPICH and Intel MPI, if they are not there yet.
+    """Return every setting that is measured. Installs MPICH and Intel MPI, if they are not there yet.
 
     Raises:
         UsageError: pip could not install one of them.
@@ -95,7 +95,7 @@ def _intels() -> Iterator[Setting]:
 
 
 def _of_another_mpi(folder: Path) -> dict[str, str]:
-    """What makes ranks use the MPI installed in `folder`. A fork server has loaded another one: they do without it."""
+    """Return the environment of ranks that use the MPI in `folder`, without a fork server: it has loaded another."""
     return {
         CHOSEN: str(folder / "bin" / "mpiexec"),
         "MPI4PY_MPIABI": "mpich",

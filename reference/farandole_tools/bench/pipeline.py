@@ -31,7 +31,7 @@ TIMEOUT_S = 600.0
 
 
 def rows(ranks: int) -> list[dict[str, Any]]:
-    """A row for each of our schedules and each size of micro-batches.
+    """Return a row for each of our schedules and each size of micro-batches.
 
     Raises:
         LaunchError: one of ours failed, or two systems did not do the same.
@@ -63,7 +63,7 @@ def measure(
 
 
 def why_not(name: str, ranks: int, task: Task) -> str | None:
-    """The error with which the system fails when it is alone; None if it does its rounds."""
+    """Return the error with which the system fails when it is alone; None if it does its rounds."""
     try:
         measure([name], ranks, task, TRIAL, TRIAL_TIMEOUT_S)
     except LaunchError as error:
@@ -72,7 +72,7 @@ def why_not(name: str, ranks: int, task: Task) -> str | None:
 
 
 def compose(found: dict[str, Measured], errors: dict[str, str], task: Task) -> list[dict[str, Any]]:
-    """A row for each of our schedules, from what all did and why others did not."""
+    """Return a row for each of our schedules, from what all did and why others did not."""
     medians = {name: median(measured.seconds[WARM_UP:]) for name, measured in found.items()}
     rows = []
     for name, counterpart in SCHEDULES.items():

@@ -67,7 +67,7 @@ class OurPipeline:
 
 
 def make(world: World, task: Task, name: str) -> System:
-    """The system of that name. Collective."""
+    """Return the system of that name. Collective."""
     if name == LAYER_SPLIT:
         return OurPipeline(world, replace(task, micro_batches=1), "naive")
     if name in SCHEDULES:

@@ -33,7 +33,7 @@ SAME_LOSS = 1e-3  # relative: sums in another order, over some updates in float3
 
 @dataclass(frozen=True)
 class Task:
-    """How large the work is.
+    """The size of the work.
 
     Attributes:
         hidden: width of the transformer.
@@ -74,12 +74,12 @@ class Task:
         )
 
     def model(self) -> nn.Sequential:
-        """The whole model, with the same parameters on whichever rank builds it."""
+        """Return the whole model, with the same parameters on whichever rank builds it."""
         torch.manual_seed(0)
         return choices.build(self.options())
 
     def text(self) -> tuple[Tensor, Tensor]:
-        """The batch: characters and the characters that follow, int64, (batch, context) each."""
+        """Return the batch: characters and the characters that follow, int64, (batch, context) each."""
         samples = datasets.split(datasets.load("pydoc"), seed=0).train[: self.batch]
         return torch.from_numpy(samples.inputs), torch.from_numpy(samples.targets)
 
@@ -91,7 +91,7 @@ class Task:
 
 @dataclass(frozen=True)
 class Measured:
-    """What a system did in its rounds.
+    """The measurements of a system's rounds.
 
     Attributes:
         bounds: where the model was cut, as in `Plan`.
@@ -105,7 +105,7 @@ class Measured:
 
 
 def compare(found: dict[str, Measured]) -> None:
-    """That every system had the first one's loss in every round, that it fell, and that equal cuts are equal.
+    """Check that every system had the first one's loss in every round, that it fell, and that equal cuts are equal.
 
     Raises:
         LaunchError: naming the system.

@@ -105,7 +105,7 @@ def peers(ranks: int, elements: int) -> dict[str, Rounds]:
 
 
 def interleaved_medians(systems: dict[str, Rounds]) -> dict[str, float]:
-    """Each system's median seconds over the rounds of all sweeps, warm-up left out."""
+    """Return each system's median seconds over the rounds of all sweeps, warm-up left out."""
     seconds: dict[str, list[float]] = {name: [] for name in systems}
     for _ in range(SWEEPS):
         for name, measure in systems.items():

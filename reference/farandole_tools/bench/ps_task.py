@@ -25,7 +25,7 @@ def _pattern(elements: int, every: int = 1) -> Floats:
 
 
 def gradient(worker: int, elements: int) -> Floats:
-    """What worker 1, 2, …, R pushes in every round: its number times the pattern."""
+    """Return what worker 1, 2, …, R pushes in every round: its number times the pattern."""
     return worker * _pattern(elements)
 
 

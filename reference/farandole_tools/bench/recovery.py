@@ -50,7 +50,7 @@ TIMEOUT_S = PROTECTION_S = 300.0
 
 @dataclass(frozen=True)
 class Plan:
-    """What is trained, and how often its ranks are killed.
+    """A training, and how often its ranks are killed.
 
     Attributes:
         recipe: options of the training.

@@ -1,4 +1,4 @@
-"""What protection costs while nothing fails: the program of the ranks, which rank 0 ends by printing the rows as JSON.
+"""The cost of protection while nothing fails: the program of the ranks; at its end rank 0 prints the rows as JSON.
 
 The same few steps of one training are timed again and again: with nothing kept, with a backup in the buddy's memory
 at every step, and with checkpoints on the disk, written in the background. The kinds take turns within one launch,
@@ -82,7 +82,7 @@ class Trial:
 
 
 def beside(without: list[float], its: list[float]) -> dict[str, float]:
-    """The peer's entry in a row; the ratio is taken round by round, for the load changes between them."""
+    """Return the peer's entry in a row; the ratio is taken round by round, for the load changes between them."""
     return {"median_s": median(without), "ratio": median(a / b for a, b in zip(without, its, strict=True))}
 
 

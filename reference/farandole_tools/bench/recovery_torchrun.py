@@ -1,4 +1,4 @@
-"""What torchrun starts for ``bench recovery``: DDP with a snapshot on disk, and a rank that kills itself in each start.
+"""The program of torchrun for ``bench recovery``: DDP with a snapshot on disk; in each start a rank kills itself.
 
 Arguments: a folder, how many starts shall die, steps between two deaths, and the recipe as JSON. The
 snapshot is what torch's tutorials on fault tolerance save: the model, the optimizer and the step, by rank 0.
@@ -32,7 +32,7 @@ def note(file: Path) -> None:
 
 
 def noted(file: Path) -> int:
-    """How many times there are."""
+    """Return the number of times in the file."""
     return len(file.read_text(encoding="utf-8").split()) if file.exists() else 0
 
 

@@ -54,7 +54,7 @@ class OwnLoopSGD(Strategy):
 
 
 def make(world: World, name: str, case: str) -> Strategy:
-    """The system of that name, with a new model. Collective."""
+    """Return the system of that name, with a new model. Collective."""
     torch.manual_seed(0)
     model, lr = MODELS[case](), rate(case)
     if name == "ddp":
@@ -79,7 +79,7 @@ def make(world: World, name: str, case: str) -> Strategy:
 
 
 def measure(world: World, names: list[str], case: str, rounds: int) -> dict[str, list[float]]:
-    """Each system's seconds, round after round. Collective."""
+    """Measure each system's seconds, round after round. Collective."""
     part = batch(case, seed=world.rank)
     systems = {name: make(world, name, case) for name in names}
     seconds: dict[str, list[float]] = {name: [] for name in names}

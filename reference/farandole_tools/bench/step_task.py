@@ -1,4 +1,4 @@
-"""What `farandole bench step` trains, and in which ways of ours."""
+"""The task of `farandole bench step`, and our methods among those that it compares."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def rate(case: str) -> float:
 
 
 def parameters(case: str) -> int:
-    """How many the model has."""
+    """Return the number of the model's parameters."""
     return sum(each.numel() for each in MODELS[case]().parameters())
 
 

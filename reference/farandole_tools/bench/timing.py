@@ -1,4 +1,4 @@
-"""How every program here that runs as ranks times an action."""
+"""The timing of an action in every program here that runs as ranks."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from mpi4py import MPI
 
 
 def slowest_s(mpi: MPI.Intracomm, work: Callable[[], object]) -> float:
-    """Seconds from a common start until the last rank of the group has done `work`. Collective."""
+    """Return the seconds from a common start until the last rank of the group has done `work`. Collective."""
     mpi.Barrier()
     start = time.perf_counter()
     work()

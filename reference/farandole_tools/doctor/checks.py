@@ -1,4 +1,4 @@
-"""What works on this machine, what does not, and the one line that mends it.
+"""Checks of this machine: what works, what does not, and the one line that mends it.
 
 Whatever touches MPI is tried in a launched process of its own: the doctor, like everything that
 launches, must not load MPI itself.

@@ -1,4 +1,4 @@
-"""How MPI's messages travel between hosts, and whether it can read a card's memory."""
+"""The networks of MPI's messages between hosts, and whether MPI can read a card's memory."""
 
 from __future__ import annotations
 

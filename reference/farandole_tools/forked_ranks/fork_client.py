@@ -55,7 +55,7 @@ def run(in_slurm: bool = False, server: str | None = None) -> None:
 
 
 def process_state() -> dict[str, object]:
-    """What another process must take over to do this one's work.
+    """Return the state that another process must take over to do this one's work.
 
     Where this one has no site-packages, "path" is None: it would be that of any other Python with this environment.
     """

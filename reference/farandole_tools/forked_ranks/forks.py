@@ -55,7 +55,7 @@ REQUESTS_WITHIN_S = 10.0  # a rank that is stopped in the middle of its request 
 
 @dataclass(frozen=True)
 class Request:
-    """What distinguishes the requesting rank (`fork_client.process_state`), and its standard streams."""
+    """A request for a fork: the requesting rank's state (`fork_client.process_state`), and its standard streams."""
 
     state: dict[str, Any]
     streams: list[int]

@@ -34,7 +34,7 @@ print(json.dumps({"about": about, "cards": cards, "why": why or NO_CARD}))
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a check came to.
+    """The result of a check.
 
     Attributes:
         state: "refused" is what this machine cannot do, as NCCL with two ranks on one card.

@@ -1,4 +1,4 @@
-"""What `make gpu-check` runs, in order: the doctor, the GPU tests, then the same training by every system, in turn.
+"""The checks of `make gpu-check`, in order: the doctor, the GPU tests, then one training by every system, in turn.
 
 The systems that are not possible on a machine, as NCCL with two ranks on one card, refuse in one line, which the record
 has in place of their figures. So the plan needs to know nothing but the number of cards.

@@ -51,7 +51,7 @@ class HostsError(Exception):
 
 @dataclass(frozen=True)
 class Status:
-    """What there is.
+    """The state of the hosts.
 
     Attributes:
         folder: where their description lies.

@@ -120,7 +120,7 @@ class BackgroundCommunicator:
 
 
 def added_up(everybodys: list[Buffer]) -> Buffer:
-    """The sum, chunk c's beginning with rank c, as a ring does it."""
+    """Return the sum, chunk c's beginning with rank c, as a ring does it."""
     size = len(everybodys)
     total = everybodys[0].copy()
     for chunk, place in enumerate(chunk_slices(total.size, size)):

@@ -1,4 +1,4 @@
-"""What students get: tasks, notebooks and files to complete, without solutions and checks; and a Classroom template."""
+"""The students' bundle: tasks, notebooks and files to complete, no solutions and checks; and a Classroom template."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a learner's code sends with: four verbs, counted, and strict.
+"""The communicator of a learner's code: four verbs, counted, and strict.
 
 It is the project's communicator with the comforts of MPI taken away that hide a mistake:
 a send returns only once it is being received, as with large messages in any MPI, so an algorithm
@@ -44,7 +44,7 @@ class LabCommunicator(Communicator):
 
     @classmethod
     def world(cls) -> Self:
-        """All ranks of this launch, for a ``%%mpi`` cell; a deadlock is then found and told at once."""
+        """Return all ranks of this launch, for a ``%%mpi`` cell; a deadlock is then found and told at once."""
         folder = rank.scratch()
         status = StatusFile(MPI.COMM_WORLD.rank, folder)
         comm = cls(MPI.COMM_WORLD.Dup(), status)  # collective: from here on every rank's status file is there
@@ -97,7 +97,7 @@ class LabCommunicator(Communicator):
             super().barrier()
 
     def everybodys(self, array: Buffer, call: str = "the comparison of results") -> list[Buffer]:
-        """Every rank's `array` (lengths may differ), in rank order, on all ranks. Collective.
+        """Return every rank's `array` (lengths may differ), in rank order, on all ranks. Collective.
 
         For looking at results, in checks and notebooks; it is not counted.
         """
@@ -154,7 +154,7 @@ def _check_filled(status: MPI.Status, array: Buffer, source: int) -> None:
 
 
 def _question(shorter: int) -> str:
-    """What to ask about two lengths that differ: an empty message or array may have its partner in another step."""
+    """Return the question about two lengths that differ: an empty message may have its partner in another step."""
     same = "the same length and type on both sides?"
     return same if shorter else f"{same} Or does it belong to another step: has a rank left out an empty chunk?"
 

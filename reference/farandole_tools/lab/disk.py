@@ -56,7 +56,7 @@ class _Change:
 
 @dataclass(frozen=True)
 class Crash:
-    """What is on the disk after the machine has stopped, and in words what of the last calls is and is not."""
+    """The state of the disk after the machine has stopped, and in words which of the last calls it contains."""
 
     files: dict[str, bytes]
     told: str
@@ -109,19 +109,19 @@ class Disk:
         self._done("sync_folder()")
 
     def read(self, name: str) -> bytes:
-        """The content as last written, on the disk or not."""
+        """Return the content as last written, on the disk or not."""
         return self._file(name).newest
 
     def names(self) -> list[str]:
-        """All names, sorted."""
+        """Return all names, sorted."""
         return sorted(self._folder)
 
     def files(self) -> dict[str, bytes]:
-        """All names and contents."""
+        """Return all names and contents."""
         return {name: self.read(name) for name in self.names()}
 
     def after_crash(self, limit: int = LIMIT, seed: int = 0) -> Iterator[Crash]:
-        """What may be on the disk if the machine stops now, each state once, that with everything first.
+        """Yield the states of the disk if the machine stops now, each once, that with everything first.
 
         Every state if there are no more than `limit` ways to get there, else a random sample of them,
         the same for the same seed.
@@ -175,7 +175,7 @@ def moments(disk: Disk, work: Callable[[Disk], object]) -> list[tuple[str, Disk]
 
 
 def _possible(file: _File) -> list[bytes]:
-    """What may be on the disk of a file that is not synced: all of it, what was there, or a beginning."""
+    """Return the contents that a file that is not synced may have: all of it, the old ones, or a beginning."""
     beginnings = (data[:length] for data in reversed(file.written) for length in range(len(data) + 1))
     return list(dict.fromkeys((file.newest, file.on_disk, *beginnings)))
 

@@ -1,4 +1,4 @@
-"""What is in a folder of submissions: each entry is one, or has a reason why it cannot be judged."""
+"""The entries of a folder of submissions: each is one, or has a reason why it cannot be judged."""
 
 from __future__ import annotations
 

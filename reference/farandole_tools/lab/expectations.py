@@ -1,4 +1,4 @@
-"""What many labs' checks expect, and how they tell it: one wording for each."""
+"""Expectations of many labs' checks, with one wording for each."""
 
 from __future__ import annotations
 

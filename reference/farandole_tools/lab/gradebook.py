@@ -226,5 +226,5 @@ def with_similar(rows: Mapping[str, Row], pairs: Iterable[Pair]) -> dict[str, li
 
 
 def _cell(value: Any) -> Any:
-    """A text that a spreadsheet does not take for a formula."""
+    """Return a text that a spreadsheet does not take for a formula."""
     return f"'{value}" if isinstance(value, str) and value[:1] in ("=", "+", "-", "@", "\t", "\r") else value

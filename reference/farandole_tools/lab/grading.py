@@ -25,7 +25,7 @@ LIMIT_S = 10.0
 
 @dataclass(frozen=True)
 class Result:
-    """What came of one check: `message` says what is wrong, `printed` what the code had printed."""
+    """The result of one check: `message` says what is wrong, `printed` what the code had printed."""
 
     name: str
     passed: bool

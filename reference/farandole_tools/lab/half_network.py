@@ -38,7 +38,7 @@ class HalfNetwork:
         self.unit = unit
 
     def backward(self, half: Buffer, samples: Sequence[int], scale: float) -> Buffer:
-        """The gradient of `scale` times the mean loss over `samples`: one vector of float16, 0 without samples.
+        """Return the gradient of `scale` times the mean loss over `samples`: one vector of float16, 0 without samples.
 
         Args:
             half: all parameters, one vector of float16.
@@ -63,7 +63,7 @@ class HalfNetwork:
             return np.concatenate([part.reshape(-1) for part in parts])
 
     def loss(self, values: Buffer, samples: Sequence[int]) -> float:
-        """The mean loss over `samples`, in the type of `values`."""
+        """Return the mean loss over `samples`, in the type of `values`."""
         x, target = data(samples)
         first, inner_bias, second, outer_bias = apart(values)
         away = np.tanh(x @ first + inner_bias) @ second + outer_bias - target
@@ -84,7 +84,7 @@ def apart(values: Buffer) -> list[Buffer]:
 
 
 def data(samples: Sequence[int]) -> tuple[Buffer, Buffer]:
-    """The inputs and the targets of these samples, in float32."""
+    """Return the inputs and the targets of these samples, in float32."""
     drawn = [_drawn(min(sample, OUTLIER)) for sample in samples]
     both = np.array(drawn, dtype=np.float32).reshape(len(samples), INPUTS + OUTPUTS)
     for row, sample in zip(both, samples, strict=True):

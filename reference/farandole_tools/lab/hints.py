@@ -1,4 +1,4 @@
-"""What a learner has done so far: checks, and the hints that were asked for, in a file beside their labs."""
+"""A learner's progress: checks, and the hints that were shown, in a file beside their labs."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Hint:
 
 @dataclass(frozen=True)
 class Progress:
-    """How far a learner is in one lab.
+    """The progress of a learner in one lab.
 
     Attributes:
         points: of the best check; None before the first one.

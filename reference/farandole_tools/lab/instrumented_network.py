@@ -101,7 +101,7 @@ class Network:
 
 
 def data(samples: Sequence[int]) -> tuple[Buffer, Buffer]:
-    """The inputs and the targets of these samples, with no two alike."""
+    """Return the inputs and the targets of these samples, with no two alike."""
     drawn = [np.random.default_rng(sample).normal(size=INPUTS + OUTPUTS) for sample in samples]
     both = np.array(drawn).reshape(len(samples), INPUTS + OUTPUTS)
     return both[:, :INPUTS], both[:, INPUTS:]

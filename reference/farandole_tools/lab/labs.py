@@ -1,4 +1,4 @@
-"""What a lab is, and where the labs are.
+"""Labs: their parts, and the folders that have them.
 
 A lab's ``check.py`` defines ``LAB``; each of its checks is a function of the submission (a module)
 and a communicator that runs on every rank and raises, through `expect`, what is wrong.
@@ -91,7 +91,7 @@ class Lab:
 
 
 def load(folder: Path) -> Lab:
-    """The lab in `folder`, as its check.py describes it."""
+    """Return the lab in `folder`, as its check.py describes it."""
     return replace(cast(Lab, module_at(folder / "check.py").LAB), folder=folder)
 
 
@@ -107,7 +107,7 @@ def module_at(path: Path) -> ModuleType:
 
 
 def folders() -> list[Path]:
-    """Every lab's folder, in order of the labs' numbers.
+    """Return every lab's folder, in order of the labs' numbers.
 
     Raises:
         UsageError: this is an installation without the labs.
@@ -119,7 +119,7 @@ def folders() -> list[Path]:
 
 
 def find(wanted: str) -> Lab:
-    """The lab with that number or name: "2", "02" or "02_ring_all_reduce".
+    """Return the lab with that number or name: "2", "02" or "02_ring_all_reduce".
 
     Raises:
         UsageError: there is no such lab.

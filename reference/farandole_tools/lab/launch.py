@@ -129,7 +129,7 @@ class Launch:
         return f"{where}{who}ended in the middle: by os._exit, a crash in compiled code, or deaf to the time limit"
 
     def printed(self, number: int, phase: str) -> str:
-        """What the code printed in that phase, each line after its rank."""
+        """Return what the code printed in that phase, each line after its rank."""
         lines = []
         for rank in range(self.ranks):
             path = self.folder / str(number) / f"{phase}.{rank}.printed"

@@ -87,7 +87,7 @@ def current_line(path: Path, worker: int) -> str:
 
 
 def explain(error: BaseException, path: Path) -> str:
-    """One line that tells the author of `path` what happened, and at which of their lines."""
+    """Return one line that tells the author of `path` what happened, and at which of their lines."""
     text = _what(error, path)
     if not is_not_implemented(error):
         text = "".join(f"{note}: " for note in reversed(getattr(error, "__notes__", []))) + text

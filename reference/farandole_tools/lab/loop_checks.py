@@ -1,4 +1,4 @@
-"""What lab 16 checks: that a loop on several ranks is the loop of one process, also when it is killed on the way.
+"""Checks of lab 16: a loop on several ranks is the loop of one process, also when it is killed on the way.
 
 `labs/16_bring_your_own_loop/check.py` names these checks, and imports this module on the ranks only, since it needs
 torch. Run as a program, this is one rank of a training that is killed or continued:
@@ -78,7 +78,7 @@ def rate_of(optimizer: torch.optim.Optimizer) -> float:
 
 
 def state_of(model: nn.Module) -> State:
-    """All parameters and buffers by name; a tied parameter once."""
+    """Return all parameters and buffers by name; a tied parameter once."""
     return {name: each.detach().clone() for name, each in (*model.named_parameters(), *model.named_buffers())}
 
 
@@ -87,7 +87,7 @@ def trained(model: nn.Module) -> dict[str, nn.Parameter]:
 
 
 def as_vector(tensors: Sequence[Tensor | None], model: nn.Module) -> Tensor:
-    """One vector of what belongs to the trained parameters; 0 for what is None."""
+    """Return one vector of what belongs to the trained parameters; 0 for what is None."""
     pairs = zip(tensors, trained(model).values(), strict=True)
     return torch.cat([torch.zeros_like(like).flatten() if each is None else each.flatten() for each, like in pairs])
 
@@ -101,7 +101,7 @@ def gradient_of(model: nn.Module) -> Tensor:
 
 
 def gradient(model: nn.Module, rows: Sequence[int]) -> Tensor:
-    """The gradient of the mean loss over these rows; 0 for none."""
+    """Return the gradient of the mean loss over these rows; 0 for none."""
     if not rows:
         return torch.zeros_like(parameters_of(model))
     found = torch.autograd.grad(mean_loss(model, rows), list(trained(model).values()), allow_unused=True)
@@ -144,7 +144,7 @@ def expect_everywhere(calls: CollectiveCommunicator, problem: str, when: int = 0
 
 
 def where(model: nn.Module, element: int) -> str:
-    """The name of the parameter to which this element of the vector belongs."""
+    """Return the name of the parameter to which this element of the vector belongs."""
     for name, each in trained(model).items():
         if element < each.numel():
             return name
@@ -170,7 +170,7 @@ def wrong_vector(
 
 
 def usual_mistakes(model: nn.Module, divided: Divided, rank: int) -> list[tuple[Tensor, str]]:
-    """What comes of usual mistakes in the mean over batches and ranks, and what to say of them."""
+    """Return the results of usual mistakes in the mean over batches and ranks, each with its message."""
     size, batches = len(divided[0]), len(divided)
     own = [[gradient(model, rows) for rows in batch] for batch in divided]
     shares = [[len(rows) / sum(map(len, batch)) for rows in batch] for batch in divided]
@@ -267,7 +267,7 @@ def check_batches(student: Any, comm: LabCommunicator) -> None:
 
 
 def expect_parts(parts: Any, wholes: Sequence[Sequence[int]], rank: int) -> None:
-    """That a rank has a part of each batch."""
+    """Expect that a rank has a part of each batch."""
     expect(
         isinstance(parts, list | tuple) and all(isinstance(each, Part) for each in parts),
         f"parts returns {str(parts)[:40]}, where a list of Part(rows, of) is needed",
@@ -279,7 +279,7 @@ def expect_parts(parts: Any, wholes: Sequence[Sequence[int]], rank: int) -> None
 
 
 def expect_divided(rows: Sequence[Sequence[int]], whole: Sequence[int], number: int) -> None:
-    """That the parts of a batch are that batch, and as equal as can be."""
+    """Expect that the parts of a batch are that batch, and as equal as can be."""
     together = [row for part in rows for row in part]
     told = f"batch {number} is of the rows {sorted(whole)}"
     twice = sorted({row for row in together if together.count(row) > 1})
@@ -485,7 +485,7 @@ class Watch:
         job.optimizer.register_step_post_hook(self._after_step)
 
     def verdict(self) -> str:
-        """The problem, when the training has returned."""
+        """Return the problem, when the training has returned."""
         if self.done == STEPS or self.problem:
             return self.problem
         return f"rank {self.rank} returns after {self.done} of {STEPS} steps"

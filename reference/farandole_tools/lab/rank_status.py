@@ -1,4 +1,4 @@
-"""What every rank of a lab's launch is doing, readable by all ranks.
+"""The status of every rank of a lab's launch, readable by all ranks.
 
 Each rank keeps one small memory-mapped file up to date: the call in which it waits, and the ranks it waits for.
 Writing is a store into memory. From all files together a deadlock can be told from a long computation.
@@ -81,7 +81,7 @@ class StatusFile:
 
 
 def read(folder: Path, size: int) -> list[RankStatus]:
-    """Every rank's status, in rank order; ranks that have not begun are left out."""
+    """Return every rank's status, in rank order; ranks that have not begun are left out."""
     statuses = []
     for rank in range(size):
         path = folder / f"{rank}.status"
@@ -92,7 +92,7 @@ def read(folder: Path, size: int) -> list[RankStatus]:
 
 
 def first_stuck(statuses: Sequence[RankStatus], size: int) -> int | None:
-    """The first rank that waits while no rank computes; if it stays so, that is a deadlock."""
+    """Return the first rank that waits while no rank computes; if it stays so, that is a deadlock."""
     if len(statuses) < size or any(not status.call for status in statuses):
         return None
     return next((status.rank for status in statuses if status.waits), None)

@@ -353,7 +353,7 @@ def _told(meeting: _Meeting) -> str:
 
 
 def _line(frame: FrameType | None) -> str:
-    """The innermost line that is not this module's, as " at line 7"."""
+    """Return the innermost line that is not this module's, as " at line 7"."""
     while frame is not None and frame.f_code.co_filename in (__file__, threading.__file__):
         frame = frame.f_back
     return f" at line {frame.f_lineno}" if frame else ""

@@ -40,7 +40,7 @@ TARGETS = torch.from_numpy((numbers * 5 + numbers // 7) % WORDS)
 
 
 class Part(NamedTuple):
-    """What one rank has of a batch: these rows, of a batch that has `of` rows on all ranks together."""
+    """One rank's part of a batch: these rows, of a batch that has `of` rows on all ranks together."""
 
     rows: Sequence[int]
     of: int
@@ -90,7 +90,7 @@ def shuffled(epoch: int) -> list[int]:
 
 
 class Job:
-    """What is trained: a model, drawn at random by `seed`, its optimizer and its schedule."""
+    """A training: a model, drawn at random by `seed`, its optimizer and its schedule."""
 
     def __init__(self, seed: int = 0) -> None:
         torch.manual_seed(seed)

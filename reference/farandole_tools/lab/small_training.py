@@ -36,7 +36,7 @@ class Worker:
         self.random = Random(number)
 
     def batch(self) -> list[int]:
-        """The numbers of all samples of this step, whichever workers remain."""
+        """Return the numbers of all samples of this step, whichever workers remain."""
         return list(range(self.step * BATCH, (self.step + 1) * BATCH))
 
     def compute(self, samples: Sequence[int]) -> None:

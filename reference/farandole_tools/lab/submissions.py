@@ -15,7 +15,7 @@ NOTEBOOK = "lab.ipynb"
 
 @dataclass(frozen=True)
 class Started:
-    """What `start` has put into `folder`, and what was there: as handed out, or changed since."""
+    """The files that `start` has put into `folder`, and those that were there: as handed out, or changed since."""
 
     folder: Path
     new: list[str]
@@ -66,7 +66,7 @@ def _has_labs(folder: Path) -> bool:
 
 
 def own(lab: Lab, my_labs: Path = MY_LABS) -> Path:
-    """The learner's own file: below `my_labs`, or right here when this is the lab's started folder.
+    """Return the learner's own file: below `my_labs`, or right here when this is the lab's started folder.
 
     Raises:
         UsageError: it has not been started.
@@ -82,7 +82,7 @@ def own(lab: Lab, my_labs: Path = MY_LABS) -> Path:
 
 
 def found(lab: Lab, path: Path) -> tuple[dict[str, Path], list[str]]:
-    """The submissions in a folder, by name, and what in it is none.
+    """Return the submissions in a folder, by name, and what in it is none.
 
     Each Python file is one, and each sub-folder that holds the lab's file.
 

@@ -1,4 +1,4 @@
-"""What in a submission a person should look at: imports, names of the checker's parts, and very similar code.
+"""Signs in a submission that a person should look at: imports, names of the checker's parts, and very similar code.
 
 None of it costs points, and none of it proves anything. The sandbox makes most of these tricks useless; the column says
 that they were tried.

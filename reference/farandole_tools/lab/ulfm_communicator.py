@@ -1,4 +1,4 @@
-"""What a learner's code communicates with when ranks may die: ULFM's verbs, and what they promise.
+"""The communicator of a learner's code when ranks may die: ULFM's verbs, and what they promise.
 
 ULFM (User-Level Failure Mitigation; Bland et al., "Post-failure recovery of MPI communication
 capability", 2013) promises little of an ordinary call in which a rank dies: a rank that waits for the dead
@@ -65,7 +65,7 @@ class UlfmCommunicator(ABC):
 
     @abstractmethod
     def shrink(self) -> UlfmCommunicator:
-        """A communicator of the living ranks, in the same order.
+        """Return a communicator of the living ranks, in the same order.
 
         It waits for all living ranks, also when the communicator has been revoked, and never raises `PeerLost`.
         A rank that dies meanwhile may be in the new one or not.

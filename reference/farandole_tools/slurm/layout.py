@@ -1,4 +1,4 @@
-"""What a sandbox keeps on disk: one folder with configuration, key, logs, spools and scratch.
+"""The files of a sandbox: one folder with configuration, key, logs, spools and scratch.
 
 slurm.conf gres.conf task_prolog.sh    filled in from slurm/sandbox/ of the checkout
 munge/        the key and munged's socket
@@ -41,7 +41,7 @@ def default_folder() -> Path:
 
 
 def resolve(folder: Path) -> Path:
-    """The folder as an absolute path, refused if Slurm's sockets below it would have too long a name."""
+    """Return the folder as an absolute path, refused if Slurm's sockets below it would have too long a name."""
     folder = folder.expanduser().resolve()
     if len(str(folder)) > MAX_FOLDER_LENGTH:
         raise UsageError(
@@ -58,7 +58,7 @@ def is_sandbox(folder: Path) -> bool:
 
 
 def node_names(folder: Path) -> list[str]:
-    """The nodes that the sandbox was made with, in order: n1, n2, …"""
+    """Return the nodes that the sandbox was made with, in order: n1, n2, …"""
     return sorted((path.name for path in folder.glob("spool/n*")), key=lambda name: int(name[1:]))
 
 
@@ -124,7 +124,7 @@ def has_network() -> bool:
 
 
 def _lookup(host: str | None) -> str | None:
-    """The IPv4 address of a host, found as Slurm finds it; None if there is none."""
+    """Return the IPv4 address of a host, found as Slurm finds it; None if there is none."""
     flags = socket.AI_ADDRCONFIG | socket.AI_PASSIVE
     try:
         return str(socket.getaddrinfo(host, 0, socket.AF_INET, socket.SOCK_STREAM, flags=flags)[0][4][0])
@@ -133,7 +133,7 @@ def _lookup(host: str | None) -> str | None:
 
 
 def free_ports(count: int) -> int:
-    """The first of `count` ports in a row on which nothing listens on this machine."""
+    """Return the first of `count` ports in a row on which nothing listens on this machine."""
     chance = random.SystemRandom()  # so that a seeded program does not try the same ports every time
     for _ in range(100):
         first = chance.randrange(PORTS.start, PORTS.stop - count)
@@ -152,7 +152,7 @@ def _is_free(port: int) -> bool:
 
 
 def log_tail(folder: Path, name: str, lines: int = 10) -> str:
-    """The last lines of what a daemon ("munged", "slurmctld", "n1", …) printed and logged."""
+    """Return the last lines of what a daemon ("munged", "slurmctld", "n1", …) printed and logged."""
     text = ""
     for suffix in ("err", "log"):
         path = folder / "log" / f"{name}.{suffix}"

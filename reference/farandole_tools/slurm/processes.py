@@ -22,7 +22,7 @@ MARK = "FARANDOLE_SLURM_SANDBOX"
 
 
 def processes(folder: Path) -> list[psutil.Process]:
-    """The sandbox's daemons, its jobs' processes, and whatever those started. About 1 ms per 10 processes."""
+    """Return the sandbox's daemons, its jobs' processes, and whatever those started. About 1 ms per 10 processes."""
     found = []
     for process in psutil.process_iter():
         try:

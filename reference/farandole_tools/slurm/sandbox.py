@@ -48,7 +48,7 @@ class SandboxError(RuntimeError):
 
 @dataclass(frozen=True)
 class JobResult:
-    """How a job ended.
+    """The end of a job.
 
     Attributes:
         state: Slurm's word for it: COMPLETED, FAILED, CANCELLED, TIMEOUT, NODE_FAIL, …
@@ -63,7 +63,7 @@ class JobResult:
 
 @dataclass(frozen=True)
 class Status:
-    """What there is of a sandbox.
+    """The state of a sandbox.
 
     Attributes:
         folder: the sandbox's folder.
@@ -91,7 +91,7 @@ class Sandbox:
         return self.folder / "slurm.conf"
 
     def environment(self) -> dict[str, str]:
-        """The variables that make sbatch, srun, squeue … talk to this cluster."""
+        """Return the variables that make sbatch, srun, squeue … talk to this cluster."""
         return {"SLURM_CONF": str(self.conf)}
 
     def run(self, *command: str, cwd: Path | None = None, timeout: float = 60) -> str:
@@ -162,7 +162,7 @@ def _field(name: str, shown: str) -> str:
 
 
 def missing_programs() -> list[str]:
-    """The programs of Slurm and munge that this machine lacks; [] if a sandbox can be started."""
+    """Return the programs of Slurm and munge that this machine lacks; [] if a sandbox can be started."""
     return [program for program in PROGRAMS if shutil.which(program, path=PATH) is None]
 
 

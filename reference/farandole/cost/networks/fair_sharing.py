@@ -1,4 +1,4 @@
-"""How messages share wires: max-min fair rates, and when each message has passed if all begin at once.
+"""Wires that messages share: max-min fair rates, and when each message has passed if all begin at once.
 
 Max-min fair: no message can be given a higher rate without lowering one whose rate is the same or less. Progressive
 filling finds these rates. Raise all rates together until a wire is full. Messages on that wire keep the rate; go on

@@ -1,4 +1,4 @@
-"""How long a schedule's messages take over a network, stage by stage.
+"""The time of a schedule's messages over a network, stage by stage.
 
 All messages of a stage begin at the same time and share the wires (`fair_sharing`); the next stage begins when the last
 one has arrived. A message of b bytes that has the wires to itself takes

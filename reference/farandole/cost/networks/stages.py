@@ -1,4 +1,4 @@
-"""A schedule's messages, stage by stage: who sends how much to whom at the same time.
+"""A schedule's messages, stage by stage: which rank sends how much to which at the same time.
 
 A stage is what `checker.rounds` runs at the same time. Stages with the same messages occur once, with their number: a
 ring of P ranks has 2(P − 1) of them, all alike. Of a uniform schedule only the first step of each run of equal ones is

@@ -59,7 +59,7 @@ class BlockwiseAttention:
 
     @property
     def result(self) -> tuple[Tensor, Tensor]:
-        """The answer, of the query's shape, and L, with 1 in place of the width."""
+        """Return the answer, of the query's shape, and L, with 1 in place of the width."""
         return self._found, self._log_sum
 
 

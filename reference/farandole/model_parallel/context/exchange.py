@@ -56,7 +56,7 @@ class ContextGroup:
 
     @property
     def own(self) -> Parts:
-        """The positions of this rank."""
+        """Return the positions of this rank."""
         return self.placement[self.rank]
 
     def positions(self, device: torch.device | None = None) -> Tensor:

@@ -1,4 +1,4 @@
-"""What one step sends, and what its activations take, by formula.
+"""The bytes that one step sends, and the memory of its activations, by formula.
 
 For n = samples·T·width numbers, with equal parts, each layer's attention sends per rank
 

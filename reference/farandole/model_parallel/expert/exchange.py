@@ -67,7 +67,7 @@ class ExpertGroup:
 
     @property
     def own(self) -> range:
-        """The experts of this rank."""
+        """Return the experts of this rank."""
         return self.placement[self.rank]
 
     def all_gather(self, counts: Tensor) -> Counts:

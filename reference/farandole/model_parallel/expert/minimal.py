@@ -36,7 +36,7 @@ WIDTH, HIDDEN, BALANCE = 8, 16, 0.01
 
 
 class Way(NamedTuple):
-    """How the tokens have travelled, for `backward`."""
+    """The routes of the tokens, for `backward`."""
 
     odds: Array  # the router's probabilities, (tokens, experts)
     sent: Integers  # which tokens of this rank were sent, in order of their experts

@@ -16,7 +16,7 @@ Factor = Annotated[float, real(gte=0, lte=1_000_000)]
 @Parameter(name="*")
 @dataclass(frozen=True, kw_only=True)
 class ExpertOptions(ModelParallelOptions):
-    """How many experts there are, and how tokens are sent to them."""
+    """The number of experts, and the options of sending tokens to them."""
 
     data: Literal["digits", "mnist5k", "pydoc"] = "pydoc"
     """English prose, in passages of --context characters; handwritten digits have no tokens."""

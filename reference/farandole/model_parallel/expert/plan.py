@@ -90,7 +90,7 @@ class Plan:
 
     @property
     def shares(self) -> NDArray[np.float64]:
-        """The share of each expert in all choices, accepted or not, (experts,)."""
+        """Return the share of each expert in all choices, accepted or not, (experts,)."""
         found: NDArray[np.float64] = self.chosen.sum((0, 1)) / self.chosen.sum()
         return found
 

@@ -1,4 +1,4 @@
-"""What one step sends, and what a rank holds, by formula.
+"""The bytes that one step sends, and the memory of a rank, by formula.
 
 A rank sends, per layer, for rows of w numbers of which S leave it for other ranks' experts and R come from these
 

@@ -145,7 +145,7 @@ class ExpertTraining:
 
     @property
     def optimizers(self) -> list[SGD]:
-        """What moves the shared parameters, and what moves this rank's experts."""
+        """Return the optimizer of the shared parameters, and that of this rank's experts."""
         return [self.optimizer.optimizer, self.experts_optimizer]
 
     def pieces(self) -> Iterator[Piece]:

@@ -39,7 +39,7 @@ ONE_WAY = tuple(name for name in FLUSHED if len(SCHEDULES[name](1).placement.rou
 
 
 def choose(name: str, chunks: int = 2) -> Schedule:
-    """The schedule of that name.
+    """Return the schedule of that name.
 
     Args:
         chunks: pieces of the model per rank, for the interleaved one.

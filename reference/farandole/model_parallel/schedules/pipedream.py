@@ -36,7 +36,7 @@ def computations(stage: int, stages: int, batches: int) -> Iterator[Computation]
 
 
 def version(stage: int, stages: int, batch: int, *, vertical: bool = False) -> int:
-    """How many updates the parameters have seen that `batch` goes forward and backward with.
+    """Return the number of updates in the parameters with which `batch` goes forward and backward.
 
     Args:
         vertical: with vertical sync, that is as many at every stage as at the first.

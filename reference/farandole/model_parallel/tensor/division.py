@@ -24,7 +24,7 @@ class Division:
     shares: tuple[int, ...]
 
     def part(self, whole: Tensor, rank: int) -> nn.Parameter:
-        """A copy of rank `rank`'s part of `whole`, of which nothing else is kept."""
+        """Return a copy of rank `rank`'s part of `whole`, of which nothing else is kept."""
         own = slices(self.shares)[rank]
         return nn.Parameter(whole.detach().narrow(self.dimension, own.start, own.stop - own.start).clone())
 
@@ -40,7 +40,7 @@ class Divided:
 
 
 def divisions(model: nn.Module) -> dict[str, Division]:
-    """The divided parameters of `model`, by the names they have in ``model.named_parameters()``."""
+    """Return the divided parameters of `model`, by the names they have in ``model.named_parameters()``."""
     return {
         f"{path}.{name}" if path else name: division
         for path, layer in model.named_modules()

@@ -1,4 +1,4 @@
-"""What the ranks that share a layer tell each other, as operators that autograd goes back through.
+"""The communication of ranks that share a layer, as operators that autograd goes back through.
 
 Between two split layers the activations are whole: every rank has them, the same bits. Inside,
 each rank has its part. Three operators lead in and out (f and g are the paper's names):
@@ -59,7 +59,7 @@ class TensorGroup:
         return self
 
     def shares(self, count: int, what: str) -> list[int]:
-        """How many of `count` heads, outputs, … each rank gets.
+        """Return the number of the `count` heads, outputs, … that each rank gets.
 
         Raises:
             UsageError: some rank would get none.
@@ -78,7 +78,7 @@ class TensorGroup:
             return staged.to(part.device)
 
     def gather(self, part: Tensor, shares: Sequence[int], dimension: int) -> Tensor:
-        """All ranks' parts side by side along `dimension`, where rank r's is `shares[r]` long. Collective.
+        """Return all ranks' parts side by side along `dimension`, where rank r's is `shares[r]` long. Collective.
 
         The ring's all-gather with a block per rank: each block goes once around.
         """
@@ -135,7 +135,7 @@ def sum_of_parts(part: Tensor, group: TensorGroup) -> Tensor:
 
 
 def gather_parts(part: Tensor, shares: Sequence[int], group: TensorGroup) -> Tensor:
-    """The ranks' parts side by side along the last dimension; backward takes the own part's slice."""
+    """Return the ranks' parts side by side along the last dimension; backward takes the own part's slice."""
     return apply(_GatherParts, part, shares, group) if group.size > 1 else part
 
 

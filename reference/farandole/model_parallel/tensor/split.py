@@ -24,7 +24,7 @@ from farandole.models.transformer import Block, Embedding, Head
 
 
 def split(unit: nn.Module, group: TensorGroup, context: int | None = None) -> nn.Module:
-    """This rank's part of one of the model's `units`; takes and gives whole activations, a head divided logits.
+    """Return this rank's part of one of the model's `units`; takes and gives whole activations, a head divided logits.
 
     Args:
         unit: the same on all ranks; it is copied from and not kept.
@@ -48,7 +48,7 @@ def split(unit: nn.Module, group: TensorGroup, context: int | None = None) -> nn
 
 
 def split_model(model: nn.Sequential, group: TensorGroup, context: int | None = None) -> nn.Sequential:
-    """This rank's part of every unit of `model`, in order; its output is divided logits.
+    """Return this rank's part of every unit of `model`, in order; its output is divided logits.
 
     Args:
         context: as of `split`.
@@ -57,7 +57,7 @@ def split_model(model: nn.Sequential, group: TensorGroup, context: int | None = 
 
 
 def whole(module: nn.Module, group: TensorGroup) -> nn.Module:
-    """The unsplit counterpart of a split unit, or of any sequence of them, with its parameters, on every rank.
+    """Return the unsplit counterpart of a split unit, or of any sequence of them, with its parameters, on every rank.
 
     Collective.
     """

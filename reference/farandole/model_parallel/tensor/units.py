@@ -23,7 +23,7 @@ ELEMENTWISE = (nn.ReLU, nn.GELU, nn.Tanh, nn.Sigmoid, nn.Identity)  # they need 
 
 
 def units(model: nn.Sequential) -> list[nn.Module]:
-    """The model's layers in order, grouped; a unit of more than one layer is an `nn.Sequential`.
+    """Return the model's layers in order, grouped; a unit of more than one layer is an `nn.Sequential`.
 
     Raises:
         UsageError: a layer that the tensor split cannot divide.

@@ -25,7 +25,7 @@ class Correction(Protocol):
         """`worker` has just been given these parameters."""
 
     def correct(self, gradient: Array, worker: int, staleness: int, values: Array, rows: Rows) -> Array:
-        """The gradient that counts instead, for `values[rows]`."""
+        """Return the gradient that counts instead, for `values[rows]`."""
 
 
 class StalenessAware:

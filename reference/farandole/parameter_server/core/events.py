@@ -1,4 +1,4 @@
-"""What a `Ledger` returns: the gradients that it keeps, and what happens to workers, gradients and parameters."""
+"""The results of a `Ledger`: the gradients that it keeps, and the events of workers, gradients and parameters."""
 
 from __future__ import annotations
 

@@ -161,7 +161,7 @@ class Ledger:
 
     @property
     def updates(self) -> int:
-        """How often the parameters have moved."""
+        """Return how often the parameters have moved."""
         return self._staleness.updates
 
     @property

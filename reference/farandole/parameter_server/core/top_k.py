@@ -31,7 +31,7 @@ class TopK:
         self.residual: NDArray[Any] = np.zeros(length, dtype)
 
     def choose(self, gradient: NDArray[Any]) -> tuple[NDArray[np.int64], NDArray[Any]]:
-        """What to send: entry numbers, ascending, and their values."""
+        """Return the entries to send: their numbers, ascending, and their values."""
         self.residual += gradient
         entries = largest(self.residual, self.count)
         values = self.residual[entries]

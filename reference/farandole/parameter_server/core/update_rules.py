@@ -31,7 +31,7 @@ def axpy(weight: float, x: Array, y: Array) -> None:
 
 
 class UpdateRule(Protocol):
-    """How one table is moved."""
+    """The update rule of one table."""
 
     def begin(self) -> None:
         """The next update begins; `apply` will be called for its parts."""

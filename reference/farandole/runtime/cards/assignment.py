@@ -38,7 +38,7 @@ class Card:
 
 @dataclass(frozen=True)
 class Report:
-    """What a rank reports to the others.
+    """The report of a rank to the others.
 
     Attributes:
         host: the lowest rank of its host.

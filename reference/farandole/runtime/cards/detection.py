@@ -33,7 +33,7 @@ def usable_cards(wanted: str, requested: str) -> tuple[list[Card], str]:
 
 
 def device_of(number: int) -> torch.device:
-    """The device of a card, by its number among the usable ones."""
+    """Return the device of a card, by its number among the usable ones."""
     return torch.device(kind_of_card() or "cuda", number)
 
 

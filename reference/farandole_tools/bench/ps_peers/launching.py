@@ -40,7 +40,7 @@ def mpi_rounds(module: str, ranks: int, elements: int, rounds: int, options: Seq
 
 
 def object_store_bytes(workers: int, elements: int) -> int:
-    """How much shared memory Ray gets: more than it needs, little enough that pages are soon used again."""
+    """Return Ray's shared memory: more than it needs, little enough that pages are soon used again."""
     vectors_per_round = workers + 1
     return max(ROUNDS_IN_STORE * vectors_per_round * elements * 4, SMALLEST_STORE)
 

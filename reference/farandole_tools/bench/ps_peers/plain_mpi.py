@@ -1,4 +1,4 @@
-"""What one would first write with mpi4py: Send to the server, and Send back.
+"""The simplest parameter server in mpi4py: Send to the server, and Send back.
 
     mpirun -n 4 python -m farandole_tools.bench.ps_peers.plain_mpi ELEMENTS ROUNDS
 

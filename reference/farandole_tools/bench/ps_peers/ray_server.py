@@ -62,7 +62,7 @@ class Worker:
 
 
 def measure(count: int, elements: int, rounds: int) -> list[float]:
-    """Seconds of each round with `count` workers."""
+    """Measure the seconds of each round with `count` workers."""
     server: Any = ray.remote(Server).remote(elements)
     worker_actor: Any = ray.remote(Worker)
     workers = [worker_actor.remote(number, elements) for number in range(1, count + 1)]

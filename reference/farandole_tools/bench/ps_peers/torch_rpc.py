@@ -30,7 +30,7 @@ SERVER = 0
 
 
 def name_of(rank: int) -> str:
-    """What RPC calls it."""
+    """Return a rank's name for RPC."""
     return f"rank{rank}"
 
 
@@ -71,7 +71,7 @@ def push_and_pull(gradient: Tensor) -> Future[Tensor]:
 
 
 def work(workers: MPI.Intracomm, elements: int, rounds: int) -> list[float]:
-    """What a worker does, and the seconds of each round."""
+    """Take all rounds of a worker; return the seconds of each."""
     gradient = torch.from_numpy(ps_task.gradient(workers.rank + 1, elements))
     pulled = torch.zeros(elements)
 

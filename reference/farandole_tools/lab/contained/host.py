@@ -174,14 +174,14 @@ def _made(folder: Path) -> Path:
 
 
 def _explained(error: BaseException) -> tuple[str, str]:
-    """What the submission is told of an error in something that it was given, or of its own error in a callback."""
+    """Return what the submission may know of an error in an object that it was given, or of its own in a callback."""
     if isinstance(error, Explained):
         return "explained", error.text
     return "error", str(error)[:1000]
 
 
 def _raised(kind: str, text: str, name: str, own: BaseException | None) -> BaseException:
-    """The exception that a check sees.
+    """Return the exception that a check sees.
 
     What was ours comes back as it was where it concerns the checks. Of a mistake in a call the submission's side knows
     more: at which line it was made.

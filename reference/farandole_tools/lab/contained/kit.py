@@ -1,4 +1,4 @@
-"""What a submission can import of this project: what the file that it began as imports, and names for annotations.
+"""The part of this project that a submission can import: the imports of the handed-out file, and names for annotations.
 
 The real classes stay in the process of the checks; in the sandbox their names are those of empty classes. A module that
 the handed-out file needs, for instance the messages of an election, is copied as it is, with what it imports itself.
@@ -74,7 +74,7 @@ def imported(text: str) -> Iterator[str]:
 
 
 def source(name: str) -> Path:
-    """The file of one of the project's modules."""
+    """Return the file of one of the project's modules."""
     found = find_spec(name)
     assert found
     assert found.origin

@@ -1,4 +1,4 @@
-"""What stands for an object of the other process, and what may be done with it."""
+"""Stand-ins for objects of the other process, and what may be done with them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 @dataclass(frozen=True)
 class Offer:
-    """What the other side may do with an object of this side.
+    """The rights of the other side on an object of this side.
 
     Attributes:
         constants: attributes that are sent once, with the object.

@@ -1,4 +1,4 @@
-"""What is visible in a submission's sandbox, its limits, and which means of isolation this machine has."""
+"""A submission's sandbox: what is visible in it, its limits, and which means of isolation this machine has."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ class Sandbox:
 
     @property
     def scratch(self) -> Path:
-        """The only folder in which the program may write, and in which it begins."""
+        """Return the only folder in which the program may write, and in which it begins."""
         return self.folder / "scratch"
 
     def start(self, command: list[str], output: int) -> subprocess.Popen[bytes]:
@@ -131,7 +131,7 @@ class Sandbox:
         )
 
     def _accounts(self, user: int) -> Path:
-        """A list of accounts with this user alone; MPI looks up its name."""
+        """Write a list of accounts with this user alone; MPI looks up its name."""
         path = self.folder / "passwd"
         number = user or 1000
         path.write_text(f"submission:x:{number}:{number}::{self.scratch}:/bin/sh\n", encoding="utf-8")
@@ -214,7 +214,7 @@ def _tasks() -> int:
 
 
 def python() -> str:
-    """The interpreter itself, outside any virtual environment."""
+    """Return the interpreter itself, outside any virtual environment."""
     return os.path.realpath(getattr(sys, "_base_executable", sys.executable) or sys.executable)
 
 
@@ -229,13 +229,13 @@ def _numpy() -> list[Path]:
 
 
 def _python() -> list[str]:
-    """The interpreter's own files, where they are not the system's."""
+    """Return the interpreter's own files, where they are not the system's."""
     prefixes = {os.path.realpath(each) for each in (sys.base_prefix, sys.base_exec_prefix)}
     return sorted(each for each in prefixes if not each.startswith("/usr/") and each not in ("/", "/usr"))
 
 
 def _project() -> list[str]:
-    """What a launch of this project needs to be able to read."""
+    """Return the paths that a launch of this project needs to read."""
     checkout = material.CHECKOUT / "pyproject.toml"
     packages = (Path(importlib.util.find_spec(name).origin).parent for name in ("farandole", "farandole_tools"))  # type: ignore[union-attr, arg-type]
     places = [Path(sys.prefix), *packages, material.folder("labs"), Path("/sys")]

@@ -22,7 +22,7 @@ BASES: tuple[Any, ...] = (int, str, float, list, tuple, dict)  # a value of a cl
 
 
 class Values:
-    """What one side has sent to the other and received from it.
+    """The values that one side has sent to the other and received from it.
 
     Args:
         peer: whom a received object's calls go to.

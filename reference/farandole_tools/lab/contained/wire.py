@@ -130,7 +130,7 @@ class Peer:
             self._send("!", [self._failure(error), received.changed()])
 
     def _failure(self, error: BaseException) -> list[Any]:
-        """What is sent of an exception. The number is negative for one of this side, positive for one of the other."""
+        """Return what is sent of an exception. The number is negative for this side's, positive for the other's."""
         number = getattr(error, "remote_number", 0)
         if not number:
             self._last_error += 1
@@ -247,6 +247,6 @@ def _copy_back(changed: Any, temporary: Temporary | None) -> None:
 
 
 def builtin_error(name: str) -> type[Exception] | None:
-    """The built-in exception class of that name."""
+    """Return the built-in exception class of that name."""
     found = getattr(builtins, name, None)
     return found if isinstance(found, type) and issubclass(found, Exception) else None

@@ -45,7 +45,7 @@ __all__ = [
 
 @dataclass(frozen=True)
 class Bounds:
-    """What a policy may be given; each uses its own.
+    """The parameters of all policies; each uses some of them.
 
     Attributes:
         staleness, least_staleness: iterations that a worker may be ahead of the slowest; of DSSP the two bounds.

@@ -119,11 +119,11 @@ class Policy:
         return self.slowest
 
     def lead(self, worker: int) -> int:
-        """How many iterations `worker` is ahead of the slowest."""
+        """Return how many iterations `worker` is ahead of the slowest."""
         return self.clocks[worker] - self.slowest
 
     def next_clock(self, worker: int) -> int:
-        """The number of the iteration that `worker` starts next."""
+        """Return the number of the iteration that `worker` starts next."""
         return self.clocks[worker]
 
     def may_start(self, worker: int) -> bool:
@@ -167,7 +167,7 @@ class Policy:
             self.slowest = self._slowest.clock() or 0
 
     def pause(self, worker: int, clock: int) -> float:
-        """Seconds that `worker` itself waits before it pushes iteration `clock`."""
+        """Return the seconds that `worker` itself waits before it pushes iteration `clock`."""
         return 0.0
 
 

@@ -61,7 +61,7 @@ class SSP(Policy):
         return self._due()
 
     def _due(self) -> list[Action]:
-        """What has become visible since other workers have begun, or left."""
+        """Return the actions that are due since other workers have begun, or left."""
         reached = self._last_to_begin.clock()  # every worker has begun this many
         self._due_before = inf if reached is None else reached + self.staleness
         return self._visible()
