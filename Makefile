@@ -66,7 +66,7 @@ check: $(READY)
 unit: $(READY)
 	$(BIN)/pytest tests/unit --numprocesses 2 --dist worksteal
 
-# Spelling, and words that our texts avoid (tools/habits.txt), with replacements.
+# Spelling, and words and phrases that our texts avoid (tools/habits.txt, tools/phrases.txt), with replacements.
 TEXTS := *.md docs/*.md examples labs notebooks reference slurm tools
 
 lint: $(READY)
@@ -75,6 +75,7 @@ lint: $(READY)
 	$(BIN)/mypy
 	$(BIN)/codespell $(TEXTS) tests
 	$(BIN)/codespell --dictionary tools/habits.txt $(TEXTS)
+	$(BIN)/python tools/phrases.py $(filter-out labs,$(TEXTS))
 
 # The documentation is built, all links are followed, and a browser opens pages of each kind (make soak: every page).
 docs-seen: $(READY)
