@@ -75,7 +75,7 @@ lint: $(READY)
 	$(BIN)/mypy
 	$(BIN)/codespell $(TEXTS) tests
 	$(BIN)/codespell --dictionary tools/habits.txt $(TEXTS)
-	$(BIN)/python tools/phrases.py $(filter-out labs,$(TEXTS))
+	$(BIN)/python tools/phrases.py $(TEXTS)
 
 # The documentation is built, all links are followed, and a browser opens pages of each kind (make soak: every page).
 docs-seen: $(READY)

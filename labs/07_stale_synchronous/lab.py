@@ -116,7 +116,7 @@ if comm.rank == 0:
                 comm.send(np.array([float(len(applied))]), worker)
                 computing.add(worker)
                 applied += policy.started(worker)
-        assert computing, f"everybody waits for ever, at the clocks {clocks}"
+        assert computing, f"all workers wait for ever, at the clocks {clocks}"
         worker = next(worker for worker in arrivals if worker in computing)
         comm.receive(number, worker)
         computing.remove(worker)

@@ -225,23 +225,23 @@ def check_mix(student: Any, comm: Comm) -> None:
             vector = everybodys[comm.rank].copy()
             returned = student.mix(vector, neighbours, comm)
             expect(returned is None, "mix returns something: the result belongs into the vector itself")
-            everybody = np.array(comm.everybodys(vector))
-            judge_mixed(everybody, right, everybodys, neighbours, comm.rank)
+            gathered = np.array(comm.everybodys(vector))
+            judge_mixed(gathered, right, everybodys, neighbours, comm.rank)
 
 
-def judge_mixed(everybody: Vector, right: Vector, before: Vector, neighbours: Graph, rank: int) -> None:
-    if np.allclose(everybody, right, rtol=0, atol=1e-9):
+def judge_mixed(gathered: Vector, right: Vector, before: Vector, neighbours: Graph, rank: int) -> None:
+    if np.allclose(gathered, right, rtol=0, atol=1e-9):
         return
-    wrong = int(np.argmax(np.abs(everybody - right).max(axis=1)))
+    wrong = int(np.argmax(np.abs(gathered - right).max(axis=1)))
     weights = right_weights(neighbours)
-    expect(not np.array_equal(everybody[wrong], before[wrong]), f"rank {wrong}'s vector is as it was")
+    expect(not np.array_equal(gathered[wrong], before[wrong]), f"rank {wrong}'s vector is as it was")
     without_own = right[wrong] - weights[wrong, wrong] * before[wrong]
     expect(
-        not np.allclose(everybody[wrong], without_own),
+        not np.allclose(gathered[wrong], without_own),
         f"rank {wrong} has what its neighbours send, and its own vector is missing: W[i, i] is a weight, too",
     )
-    moved = np.abs(everybody.mean(axis=0) - before.mean(axis=0)).max()
-    own, *_ = np.linalg.lstsq(before.T, everybody[wrong], rcond=None)
+    moved = np.abs(gathered.mean(axis=0) - before.mean(axis=0)).max()
+    own, *_ = np.linalg.lstsq(before.T, gathered[wrong], rcond=None)
     strange = [
         other
         for other in range(len(before))
@@ -252,7 +252,7 @@ def judge_mixed(everybody: Vector, right: Vector, before: Vector, neighbours: Gr
         f"rank {wrong} has something of rank {(strange or [0])[0]}'s vector, which is no neighbour of it: does "
         "every rank send its vector as it was before the round, or what it has already mixed?",
     )
-    for other, factor in scaled(everybody, before, weights):
+    for other, factor in scaled(gathered, before, weights):
         expect(
             False,
             f"all neighbours of rank {other} have {factor:.3g} times what they should have of its vector: has it sent "
@@ -267,9 +267,9 @@ def judge_mixed(everybody: Vector, right: Vector, before: Vector, neighbours: Gr
     )
 
 
-def scaled(everybody: Vector, before: Vector, weights: Vector) -> Iterator[tuple[int, float]]:
+def scaled(gathered: Vector, before: Vector, weights: Vector) -> Iterator[tuple[int, float]]:
     """Yield the ranks that count with the same wrong factor for all their neighbours, if that is all that is wrong."""
-    found, *_ = np.linalg.lstsq(before.T, everybody.T, rcond=None)
+    found, *_ = np.linalg.lstsq(before.T, gathered.T, rcond=None)
     edges = (weights > 0) & ~np.eye(len(weights), dtype=bool)
     factors = np.array([np.mean(found[rank][edges[rank]] / weights[rank][edges[rank]]) for rank in range(len(weights))])
     if np.allclose(found, weights * np.where(edges, factors[:, None], 1), atol=1e-6):
@@ -303,8 +303,8 @@ def check_step(student: Any, comm: Comm) -> None:
     vector = start[comm.rank].copy()
     with comm.case("one step"):
         student.dpsgd_step(vector, lambda x: x - targets[comm.rank], RATE, neighbours, comm)
-        everybody = np.array(comm.everybodys(vector))
-        judge_step(everybody, weights, start, targets)
+        gathered = np.array(comm.everybodys(vector))
+        judge_step(gathered, weights, start, targets)
     with comm.case(f"{ROUNDS} steps"):
         for _ in range(ROUNDS):
             student.dpsgd_step(vector, lambda x: x - targets[comm.rank], RATE, neighbours, comm)
@@ -315,12 +315,12 @@ def check_step(student: Any, comm: Comm) -> None:
         )
 
 
-def judge_step(everybody: Vector, weights: Vector, start: Vector, targets: Vector) -> None:
+def judge_step(gathered: Vector, weights: Vector, start: Vector, targets: Vector) -> None:
     def at(points: Vector) -> Vector:
         return points - targets
 
     mixed = weights @ start
-    if np.allclose(everybody, mixed - RATE * at(start), rtol=0, atol=1e-9):
+    if np.allclose(gathered, mixed - RATE * at(start), rtol=0, atol=1e-9):
         return
     for mistaken, hint in (
         (mixed - RATE * at(mixed), "the gradient is that at the mixed vector; it is to be computed at the one before"),
@@ -333,7 +333,7 @@ def judge_step(everybody: Vector, weights: Vector, start: Vector, targets: Vecto
         (mixed, "that is the mixing alone"),
         (start - RATE * at(start), "that is the own step alone, without the neighbours"),
     ):
-        expect(not np.allclose(everybody, mistaken, rtol=0, atol=1e-9), f"x_i is not Σ W x_j − rate·g_i: {hint}")
+        expect(not np.allclose(gathered, mistaken, rtol=0, atol=1e-9), f"x_i is not Σ W x_j − rate·g_i: {hint}")
     expect(False, "x_i is not Σ W x_j − rate·g_i(x_i): is mix right, and the gradient taken before it?")
 
 

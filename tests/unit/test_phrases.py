@@ -39,6 +39,8 @@ def test_a_phrase_is_found_with_its_line(text: str, line: int) -> None:
     [
         "So many micro-batches are good.",
         "It takes so many more.",
+        "It failed for so many ranks that it ended.",
+        "Messages to and from the server; what has become of it.",
         "They wait in the order of their arrival.",
         "Ranks on the other hand, on a host.",
         "comm.everybodys(array)",

@@ -102,7 +102,7 @@ def _under_way(name: str, done: int, of: int) -> Iterator[None]:
     columns = (TextColumn("bench {task.description}"), BarColumn(), *count, TimeElapsedColumn())
     errors = Console(stderr=True)
     with Progress(*columns, console=errors, transient=True, disable=not errors.is_terminal) as shown:
-        shown.add_task(name, completed=done, total=of if of > 1 else None)  # of a single one the bar moves to and fro
+        shown.add_task(name, completed=done, total=of if of > 1 else None)  # of one alone the bar has no end
         yield
 
 
