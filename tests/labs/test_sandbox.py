@@ -9,10 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from farandole_tools.lab import labs
+from farandole_tools.lab import labs, suspicions
 from farandole_tools.lab.contained import kit
 from farandole_tools.lab.grading import Result, grade, isolation
-from tests.labs.labs_for_tests import on
+from tests.labs import self_contained
+from tests.labs.labs_for_tests import LIMIT_S, on
 
 # Each is the body of a function that runs on both ranks. The trick has worked if it returns something true.
 TRICKS = {
@@ -193,17 +194,18 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Result]:
     return dict(zip(TRICKS, given.results, strict=True))
 
 
-def write_tricks(folder: Path, tricks: Mapping[str, str], grader: str) -> tuple[Path, str]:
+def write_tricks(folder: Path, tricks: Mapping[str, str], grader: str, apart: bool = True) -> tuple[Path, str]:
     """Write a submission with these tricks, a lab with a check for each, and a sibling; return the lab and the text.
 
     Args:
         grader: the number of the grader's process.
+        apart: the submission has a process apart from the checks.
     """
     sibling = folder / "sibling.py"
     sibling.write_text("the work of another")
     reference = labs.find("2").folder / "reference.py"
     names = {"REFERENCE": reference, "LIBRARY": kit.source("farandole").parents[1], "SIBLING": sibling}
-    names |= {"FOLDER": folder}
+    names |= {"FOLDER": folder, "OF_THE_LAB": labs.find("12").folder}
     text = "import numpy as np\n" + "".join(f"{name} = {str(value)!r}\n" for name, value in names.items())
     text += f"GRADER = {grader}\n"
     for number, body in enumerate(tricks.values()):
@@ -214,16 +216,18 @@ def write_tricks(folder: Path, tricks: Mapping[str, str], grader: str) -> tuple[
     (lab / "check.py").write_text(
         "from farandole_tools.lab import Check, Lab, expect\n"
         "from farandole_tools.lab.learner import Explained\n"
+        f"APART = {apart}\n"
         "def trick(number):\n"
         "    def check_trick(student, comm):\n"
         "        try:\n"
         "            found = getattr(student, f'trick_{number}')(comm)\n"
-        "        except Explained as error:\n"
+        "        except (Explained if APART else Exception):\n"
         "            found = None\n"
         "        expect(not found, f'it works: {found!r:.200}')\n"
         "    return check_trick\n"
-        f"checks = [Check(f'{{number}}', 1, (2,), trick(number)) for number in range({len(tricks)})]\n"
-        "LAB = Lab('Tricks', 'submission.py', tuple(checks))\n"
+        "ranks = (2,) if APART else (1,)\n"
+        f"checks = [Check(f'{{number}}', 1, ranks, trick(number)) for number in range({len(tricks)})]\n"
+        "LAB = Lab('Tricks', 'submission.py', tuple(checks), apart=APART)\n"
     )
     return lab, text
 
@@ -238,28 +242,100 @@ def test_no_trick_works(results: dict[str, Result]) -> None:
     assert {name: result.message for name, result in results.items() if not result.passed} == {}
 
 
+# The same for a lab whose checks share a process with the submission. On one rank, in one launch.
+WHOLE_TRICKS = {
+    name: TRICKS[name]
+    for name in (
+        "loads the reference",
+        "imports the reference",
+        "calls the library's ring",
+        "imports the library from its folder",
+        "ends the grader",
+        "deletes a sibling",
+        "reads a sibling",
+        "changes its own file",
+        "changes a library",
+        "writes where the submissions are",
+        "reads the passwords",
+        "reads the grader's environment",
+        "calls the network",
+    )
+} | {
+    "reads wrong.py": "return open(OF_THE_LAB + '/wrong.py').read()",
+    "reads the hints": "return open(OF_THE_LAB + '/HINTS.md').read()",
+    "reads another lab's checks": "return open(REFERENCE.replace('reference.py', 'check.py')).read()",
+    "imports the reference as a module": """
+        import sys
+        sys.path.append(OF_THE_LAB)
+        import reference
+        return reference
+    """,
+    "imports a method": """
+        import farandole.recovery.membership
+        return 1
+    """,
+    "finds a method among the modules": """
+        import sys
+        rooms = {name.split('.')[1] for name in sys.modules if name.startswith('farandole.')}
+        return rooms - {'errors', 'runtime'}
+    """,
+    "finds a solution somewhere": """
+        import os
+        found = [os.path.join(where, name) for where, _, names in os.walk('/') for name in names]
+        rooms = [path for path in found if '/farandole/' in path and path.endswith(('membership.py', 'synchronous.py'))]
+        return rooms + [path for path in found if path.endswith(('/wrong.py', '/HINTS.md', '_a_kill/reference.py'))]
+    """,
+    "puts a module into the package": """
+        import farandole
+        open(farandole.__path__[0] + '/x.py', 'w').write('x')
+        return 1
+    """,
+}
+
+
 def test_a_lab_that_shares_a_process_with_its_checks_is_contained_as_a_whole(tmp_path: Path) -> None:
+    """Neither other files nor right answers are within reach, nor this package's methods."""
     if isolation() == "none":
-        pytest.skip("this machine permits no namespaces to this user")
-    (tmp_path / "sibling.py").write_text("the work of another")
-    tricks = {
-        "read": f"open({str(tmp_path / 'sibling.py')!r}).read()",
-        "remove": f"os.remove({str(tmp_path / 'sibling.py')!r})",
-        "kill": f"os.kill({os.getpid()}, 9)",
-        "network": "socket.create_connection(('192.0.2.1', 80), 1)",
-        "library": "open(np.__file__, 'a')",
-    }
-    body = "".join(
-        f"    try: {trick}; found.append({name!r})\n    except OSError: pass\n" for name, trick in tricks.items()
-    )
+        pytest.skip("this machine has nothing to contain it with")
+    os.environ["SECRET_OF_THE_GRADER"] = "yes"
+    try:
+        lab, text = write_tricks(tmp_path, WHOLE_TRICKS, grader=str(os.getpid()), apart=False)
+        given = grade(labs.load(lab), tmp_path / "submission.py", limit_s=60)
+    finally:
+        del os.environ["SECRET_OF_THE_GRADER"]
+    results = zip(WHOLE_TRICKS, given.results, strict=True)
+    assert {name: result.message for name, result in results if not result.passed} == {}
+    nothing_changed(tmp_path, text)
+
+
+REPLACES = """
+import gc
+
+for each in gc.get_objects():
+    if getattr(each, "__name__", "") == "check_divide":
+        each.__code__ = (lambda student, comm: None).__code__
+"""
+
+
+def test_a_submission_that_shares_a_process_with_its_checks_can_replace_them_and_the_report_names_how(
+    tmp_path: Path,
+) -> None:
+    """Nothing prevents this one, as docs/labs.md says."""
     path = tmp_path / "survive_a_kill.py"
-    path.write_text(
-        f"import os, socket\nimport numpy as np\n\ndef divide(samples, rank, size):\n    found = []\n{body}"
-        "    raise ValueError(f'done: {found}')\n"
-    )
+    path.write_text(REPLACES)
     lab = on(labs.find("12"), 1, checks=("divide",))
-    assert "ValueError: done: []" in grade(lab, path, limit_s=60).results[0].message
-    assert (tmp_path / "sibling.py").exists()
+    assert grade(lab, path, limit_s=60).full_marks
+    assert suspicions.look_at(REPLACES, lab) == ["imports gc", "names .get_objects"]
+
+
+@pytest.mark.parametrize(("number", "checks"), [("12", ("divide", "one kill")), ("16", ("kill",))])
+def test_a_right_answer_has_full_marks_in_the_sandbox_of_a_whole_launch(
+    number: str, checks: tuple[str, ...], tmp_path: Path
+) -> None:
+    """Also where the checks launch and kill processes, and with torch."""
+    lab = on(labs.find(number), 1, checks=checks)
+    result = grade(lab, self_contained.write(lab, tmp_path), helpers=True, limit_s=LIMIT_S)
+    assert [(check.name, check.message) for check in result.results if not check.passed] == []
 
 
 def test_a_link_is_not_followed(tmp_path: Path) -> None:

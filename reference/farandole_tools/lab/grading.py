@@ -15,7 +15,6 @@ from typing import Any, Literal
 from farandole.runtime import guard
 from farandole_tools.lab.contained import sandbox
 from farandole_tools.lab.contained.sandbox import Mode
-from farandole_tools.lab.contained.start import NAMESPACES
 from farandole_tools.lab.labs import Check, Lab
 from farandole_tools.lab.launch import IMPORT, Launch, Task
 from farandole_tools.lab.learner import NOT_IMPLEMENTED
@@ -89,9 +88,9 @@ def grade(
         LaunchError: the ranks did not even start, which says nothing about the submission.
         UsageError: there is no MPI.
     """
-    mode = "" if ours else isolation()
-    if mode not in NAMESPACES and not lab.apart:
-        mode = ""  # the launch as it is: there is nothing to contain it with
+    mode: Mode | Literal[""] = "" if ours else isolation()
+    if mode and not lab.apart:
+        mode = sandbox.mode_of_a_launch(mode)
     limit_s *= lab.patience if mode else 1.0
     (results,) = grade_together([(lab, submission)], limit_s=limit_s, mode=mode, helpers=helpers)
     return Grade(name or str(submission), lab.name, only_where_right(lab, results), mode)

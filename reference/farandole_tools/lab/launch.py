@@ -87,9 +87,10 @@ class Launch:
         try:
             with_torch = any(task.lab.with_torch for task in self.tasks)
             if together:
-                whole.run_ranks(
-                    together[0].mode or "none", self.folder, code, program, self.ranks, timeout_s, with_torch
-                )
+                files = [task.lab.folder / name for task in self.tasks for name in ("check.py", task.lab.file)]
+                shown = [code, *(path for path in dict.fromkeys(files) if path.is_file())]
+                mode = together[0].mode or "none"
+                whole.run_ranks(mode, self.folder, shown, program, self.ranks, timeout_s, with_torch)
             else:
                 run_ranks(program, self.ranks, timeout_s=timeout_s, with_torch=with_torch)
         except LaunchError as error:

@@ -52,6 +52,10 @@ SHARED_MEMORY = 2**29  # bytes, of a launch
 SYSTEM = ("/usr", "/lib", "/lib32", "/lib64", "/bin", "/etc/ld.so.cache", "/etc/localtime")
 FIRST_USER = 20_000  # a number per process, which no account has
 USERS = 40_000
+LAUNCHING = {  # of the project's packages, what a launch of checks imports: no method, and no right answer
+    "farandole": ("__init__.py", "errors.py", "runtime"),
+    "farandole_tools": ("__init__.py", "material.py", "forked_ranks", "lab"),
+}
 STARTER = Path(__file__).with_name("start.py")
 PROBE_S = 30.0
 PREFIX = "farandole-lab-"  # of the folder of a launch
@@ -69,8 +73,8 @@ class Sandbox:
         shown: files and folders that are visible inside, read-only, at their own places.
         descriptors: file descriptors that the program inherits.
         environment: variables beside the few that every program gets.
-        whole: the program is a launch of this project's own, with MPI: its packages are visible, and its processes
-            limit themselves.
+        whole: the program is a launch of this project's own, with MPI: what launches it and runs checks is visible,
+            and so are the installed packages, and its processes limit themselves.
         writable: folders in which the program may write, and which the grader reads afterwards.
     """
 
@@ -107,12 +111,12 @@ class Sandbox:
             "parent": os.getpid(),
             "user": user,
             "root": str(root),
-            "readable": [*SYSTEM, *_python(), *(_project() if self.whole else ())],
-            "hidden": [] if self.whole else _packages(),
+            "readable": [*SYSTEM, *_python(), *(self._for_mpi() if self.whole else ())],
+            "hidden": [*_own(), *(() if self.whole else _packages())],
             "writable": [str(path) for path in self.writable],
             "placed": [[str(self._accounts(user)), "/etc/passwd"]],
             "shared_memory": SHARED_MEMORY if self.whole else 0,
-            "shown": [str(path) for path in (*_numpy(), *self.shown)],
+            "shown": [str(path) for path in (*_numpy(), *(_launching() if self.whole else ()), *self.shown)],
             "scratch": str(self.scratch),
             "scratch_bytes": SCRATCH,
             "scratch_files": FILES,
@@ -130,6 +134,14 @@ class Sandbox:
             cwd="/",
         )
 
+    def _for_mpi(self) -> list[str]:
+        """Return what a launch reads of the machine, beside what is mounted for it where there are namespaces."""
+        return [
+            sys.prefix,
+            "/sys",
+            *(() if self.mode in NAMESPACES else ("/proc", "/etc/passwd", "/etc/nsswitch.conf")),
+        ]
+
     def _accounts(self, user: int) -> Path:
         """Write a list of accounts with this user alone; MPI looks up its name."""
         path = self.folder / "passwd"
@@ -139,7 +151,7 @@ class Sandbox:
         return path
 
     def _changes_user(self) -> bool:
-        return self.mode == "root" or (self.mode in ("landlock", "account") and may_change_user())
+        return self.mode == "root" or (self.mode in ("landlock", "account") and may_change_user(self.whole))
 
     def _let_through(self) -> None:
         """Let another user pass, not look, through the folders of a launch to this one."""
@@ -192,14 +204,26 @@ def mode(folder: Path) -> Mode:
     return "none"
 
 
+def mode_of_a_launch(mode: Mode) -> Mode | Literal[""]:
+    """Return how a whole launch is contained where a submission alone is by `mode`; "": not at all."""
+    own_user = mode == "landlock" and start.landlock_version() >= 6
+    return mode if mode in NAMESPACES or own_user or may_change_user(whole=True) else ""
+
+
 @cache
-def may_change_user() -> bool:
-    """Return whether this process may become another user, and that user could read this Python where it is."""
+def may_change_user(whole: bool = False) -> bool:
+    """Return whether this process may become another user, and that user could read this Python where it is.
+
+    Args:
+        whole: also what a launch needs of this project and of its environment.
+    """
     if sys.platform != "linux" or os.geteuid() != 0:
         return False
     status = Path("/proc/self/status").read_text(encoding="utf-8")
     capabilities = int(status.split("CapEff:")[1].split()[0], 16)
-    places = (Path(python()), *numpy_folders())
+    places = [Path(python()), *numpy_folders()]
+    if whole:
+        places += [Path(sys.executable), _package("farandole"), _package("farandole_tools"), material.folder("labs")]
     passable = all(parent.stat().st_mode & 0o001 for place in places for parent in place.resolve().parents)
     return passable and all(capabilities >> number & 1 for number in (CAP_CHOWN, CAP_SETGID, CAP_SETUID))
 
@@ -234,12 +258,25 @@ def _python() -> list[str]:
     return sorted(each for each in prefixes if not each.startswith("/usr/") and each not in ("/", "/usr"))
 
 
-def _project() -> list[str]:
-    """Return the paths that a launch of this project needs to read."""
+def _package(name: str) -> Path:
+    """Return the folder of one of the project's packages."""
+    return Path(importlib.util.find_spec(name).origin).parent  # type: ignore[union-attr, arg-type]
+
+
+def _launching() -> list[Path]:
+    """Return what a launch of this project needs to read, beside the files of its labs."""
+    packages = [_package(name) / part for name, parts in LAUNCHING.items() for part in parts]
     checkout = material.CHECKOUT / "pyproject.toml"
-    packages = (Path(importlib.util.find_spec(name).origin).parent for name in ("farandole", "farandole_tools"))  # type: ignore[union-attr, arg-type]
-    places = [Path(sys.prefix), *packages, material.folder("labs"), Path("/sys")]
-    return [str(path) for path in (*places, *([checkout] if checkout.is_file() else ()))]
+    return [path for path in (*packages, checkout) if path.exists()]
+
+
+def _own() -> list[str]:
+    """Return folders with methods and right answers, which could lie within what is visible."""
+    found = {_package("farandole"), _package("farandole_tools"), material.folder("labs")}
+    if (material.CHECKOUT / "pyproject.toml").is_file():
+        folders = {each for each in material.CHECKOUT.iterdir() if each.is_dir()}
+        found |= folders.difference([Path(sys.prefix).resolve(), *Path(sys.prefix).resolve().parents])
+    return sorted(str(path) for path in found)
 
 
 def _packages() -> list[str]:

@@ -104,6 +104,9 @@ def build(spec: dict[str, Any]) -> None:
         bind(path, root, writable=True)
     for path in spec["shown"]:
         bind(path, root)
+    for path in spec["hidden"]:
+        if os.path.ismount(root + path):
+            mount(None, root + path, flags=MS_REMOUNT | MS_BIND | MS_RDONLY | MS_NOSUID | MS_NODEV)
     for path, place in spec["placed"]:
         bind(path, root, place)
     for name in DEVICES:
@@ -166,15 +169,18 @@ def landlock_version() -> int:
 def restrict(spec: dict[str, Any]) -> None:
     """Let this process and its children open only what the specification names, by Landlock.
 
-    From version 4 they can also use no TCP, from version 6 signal no process that is not theirs.
+    From version 4 they can also use no TCP, which MPI needs; from version 6 signal no process that is not theirs.
     """
-    version = landlock_version()
+    version, with_mpi = landlock_version(), bool(spec["shared_memory"])
     rights = (1 << {1: 13, 2: 14, 3: 15, 4: 15}.get(version, 16)) - 1
-    handled = struct.pack("=QQQ", rights, 3, 3)[: 8 if version < 4 else 16 if version < 6 else 24]
+    handled = struct.pack("=QQQ", rights, 0 if with_mpi else 3, 3)[: 8 if version < 4 else 16 if version < 6 else 24]
     rules = call("syscall", LANDLOCK_CREATE, handled, ctypes.c_size_t(len(handled)), 0)
     readable = {os.path.realpath(path) for path in (*spec["readable"], *spec["shown"])}
     allowed = dict(part for path in readable for part in parts(path, spec["hidden"]))
-    allowed |= dict.fromkeys((*(f"/dev/{name}" for name in DEVICES), spec["scratch"]), rights)
+    for path in spec["shown"] if with_mpi else ():  # Python lists a package's folder before it imports a part
+        allowed |= dict.fromkeys((each for each in spec["hidden"] if path.startswith(each + "/")), LANDLOCK_LIST)
+    own = (spec["scratch"], *spec["writable"], *(["/dev/shm"] if with_mpi else []))
+    allowed |= dict.fromkeys((*(f"/dev/{name}" for name in DEVICES), *own), rights)
     for path, right in allowed.items():
         with suppress(FileNotFoundError):
             place = os.open(path, os.O_PATH)
