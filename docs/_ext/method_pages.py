@@ -2,7 +2,8 @@
 
 Nothing is written twice. ``farandole.methods.METHODS`` names the concept and the file whose docstring has the formula,
 the cost and the source. The rows of docs/concept_map.md that run the method have its notebooks, labs, batch scripts and
-drawings. docs/methods.md has what was measured. A drawing is what ``farandole draw`` draws and prints.
+drawings. docs/methods.md has what was measured, and docs/measured/runs.json a run of each (tools/method_runs.py). A
+drawing is what ``farandole draw`` draws and prints.
 """
 
 from __future__ import annotations
@@ -10,9 +11,10 @@ from __future__ import annotations
 import ast
 import inspect
 import io
+import json
 import re
 import shlex
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
@@ -80,7 +82,11 @@ def pages(root: Path, draw: Draw) -> dict[str, str]:
     """
     known = concepts((root / "docs" / "concept_map.md").read_text(encoding="utf-8"))
     table = measured((root / "docs" / "methods.md").read_text(encoding="utf-8"))
-    texts = {f"{name}.md": "\n".join(page(name, method, known, table, root, draw)) for name, method in METHODS.items()}
+    runs = json.loads((root / "docs" / "measured" / "runs.json").read_text(encoding="utf-8"))
+    texts = {
+        f"{name}.md": "\n".join(page(name, method, known, table, runs.get(name), root, draw))
+        for name, method in METHODS.items()
+    }
     return texts | {"index.md": "\n".join(index())}
 
 
@@ -89,11 +95,16 @@ def page(
     method: Method,
     known: list[Concept],
     table: tuple[list[str], dict[str, str]],
+    run: Mapping[str, str] | None,
     root: Path,
     draw: Draw,
 ) -> Iterator[str]:
-    """Yield the lines of one method's page."""
-    title, about, commands = parts(inspect.getdoc(scenarios.load(name)) or "")
+    """Yield the lines of one method's page.
+
+    Args:
+        run: one that was recorded: its command, date, cores and processor, and what it printed.
+    """
+    title, about, run_by = parts(inspect.getdoc(scenarios.load(name)) or "")
     concept = next(each for each in known if each.name == method.concept)
     rows = [each for each in known if name in each.named("run")]
     yield f"# {title} (`{name}`)\n"
@@ -107,8 +118,12 @@ def page(
             names.sort(key=lambda each: each not in concept.named(kind))  # those of the concept's own row first
             yield f"| {heading} | {', '.join(link(each) for each in names)} |"
     yield f"| room | `{method.room}/` |\n"
-    yield f"## Run it\n\n```\n{commands}\n```\n"
+    yield f"## Run it\n\n```\n{run_by}\n```\n"
     yield f"All options: `farandole run {name} --help`.\n"
+    if run:
+        where = f"on {run['cores']} cores of {run['processor']} ({run['date']})"
+        yield f"## A run\n\n`{run['command']}` printed, {where}:\n"
+        yield f"```text\n{run['printed']}\n```\n"
     if method.code:
         text = ast.get_docstring(ast.parse((root / "reference" / "farandole" / method.code).read_text("utf-8"))) or ""
         yield f"## The method\n\nFrom the docstring of `{method.code}`:\n\n{rest(text.splitlines())}"
@@ -162,6 +177,11 @@ def parts(docstring: str) -> tuple[str, list[str], str]:
     if sentence:
         about = [sentence[0].upper() + sentence[1:], *about]
     return title.rstrip("."), about, inspect.cleandoc("\n".join(commands))
+
+
+def commands(name: str) -> list[str]:
+    """Return the commands on a method's page."""
+    return parts(inspect.getdoc(scenarios.load(name)) or "")[2].splitlines()
 
 
 def rest(lines: list[str]) -> str:

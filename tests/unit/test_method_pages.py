@@ -75,6 +75,14 @@ def test_a_dead_link_is_found(pages: dict[str, str]) -> None:
 
 
 @pytest.mark.parametrize("name", METHODS)
+def test_a_page_shows_a_run_of_its_first_command(pages: dict[str, str], name: str) -> None:
+    command = method_pages.commands(name)[0]
+    run = pages[f"{name}.md"].partition("## A run\n")[2].partition("\n## ")[0]
+    assert f"`{command}` printed" in run, f"python tools/method_runs.py {name}"
+    assert "│" in run
+
+
+@pytest.mark.parametrize("name", METHODS)
 def test_a_page_says_what_it_is_how_it_runs_and_what_it_costs(pages: dict[str, str], name: str) -> None:
     page = pages[f"{name}.md"]
     assert f"\nfarandole run {name} " in page
