@@ -20,7 +20,7 @@ from performance_page import DOCS, MEASURED, machine
 
 sys.path.insert(0, str(DOCS))
 
-from _ext import method_pages
+from _ext import method_pages  # type: ignore[import-not-found]
 
 from farandole.methods import METHODS
 
