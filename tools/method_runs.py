@@ -1,4 +1,4 @@
-"""Record a run of each method for its page in the documentation: docs/measured/runs.json.
+"""Record a run of each method for its page in the documentation: docs/method_runs.json.
 
     python tools/method_runs.py [METHOD …]    the first command on each page, and what it prints
 
@@ -16,7 +16,7 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from performance_page import DOCS, MEASURED, machine
+from performance_page import DOCS, machine
 
 sys.path.insert(0, str(DOCS))
 
@@ -24,7 +24,7 @@ from _ext import method_pages  # type: ignore[import-not-found]
 
 from farandole.methods import METHODS
 
-FILE = DOCS / MEASURED / "runs.json"
+FILE = DOCS / "method_runs.json"
 OF_THE_FOLDER = ("record:", "next:")  # lines that name the run's folder
 TIMEOUT_S = 600
 

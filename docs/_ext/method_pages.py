@@ -2,7 +2,7 @@
 
 Nothing is written twice. ``farandole.methods.METHODS`` names the concept and the file whose docstring has the formula,
 the cost and the source. The rows of docs/concept_map.md that run the method have its notebooks, labs, batch scripts and
-drawings. docs/methods.md has what was measured, and docs/measured/runs.json a run of each (tools/method_runs.py). A
+drawings. docs/methods.md has what was measured, and docs/method_runs.json a run of each (tools/method_runs.py). A
 drawing is what ``farandole draw`` draws and prints.
 """
 
@@ -82,7 +82,7 @@ def pages(root: Path, draw: Draw) -> dict[str, str]:
     """
     known = concepts((root / "docs" / "concept_map.md").read_text(encoding="utf-8"))
     table = measured((root / "docs" / "methods.md").read_text(encoding="utf-8"))
-    runs = json.loads((root / "docs" / "measured" / "runs.json").read_text(encoding="utf-8"))
+    runs = json.loads((root / "docs" / "method_runs.json").read_text(encoding="utf-8"))
     texts = {
         f"{name}.md": "\n".join(page(name, method, known, table, runs.get(name), root, draw))
         for name, method in METHODS.items()

@@ -113,8 +113,8 @@ def test_a_rank_where_it_belongs_becomes_the_program(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "environment", "why"),
     [
-        (("worker", "4-7"), {}, "rank 3 on gpu1: as worker expected are ranks 4 to 7: start the components in their"),
-        (("worker", "0-2"), {}, "rank 3 on gpu1: as worker expected are ranks 0 to 2: start the components in their"),
+        (("worker", "4-7"), {}, "rank 3 on gpu1: as worker expected are ranks 4 to 7: start the components in order"),
+        (("worker", "0-2"), {}, "rank 3 on gpu1: as worker expected are ranks 0 to 2: start the components in order"),
         (("worker", "2-5"), {"SLURMD_NODENAME": "gpu11"}, "rank 3 on gpu11: a worker belongs on gpu[1-2]"),
         (("worker", "2-5"), {"CUDA_VISIBLE_DEVICES": ""}, "rank 3 on gpu1: a worker needs a GPU"),
     ],
