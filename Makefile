@@ -103,13 +103,15 @@ lab: $(READY)
 
 setup: $(READY)
 
-# Without --no-compile pip compiles 20,000 files, which takes 40 s; Python compiles the few that it imports.
+# Without --no-compile pip compiles 20,000 files, which takes 40 s; Python compiles the few that it imports. The pip that
+# comes with Python 3.11 takes twice as long as a new one.
 $(READY): pyproject.toml constraints.txt tools/horovod_wheel.py
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 		{ echo "setup: $(PYTHON) is older than 3.11: make setup PYTHON=python3.12"; exit 2; }
 	@echo "setup: a virtual environment in .venv, torch and the rest into it: usually 1 to 2 minutes"
 	$(PYTHON) -m venv .venv
-	$(BIN)/python -m pip install $(QUIET) --no-compile --disable-pip-version-check --constraint constraints.txt --editable '.[$(EXTRAS)]'
+	$(BIN)/python -m pip install $(QUIET) --no-compile --disable-pip-version-check --constraint constraints.txt pip
+	$(BIN)/python -m pip install $(QUIET) --no-compile --constraint constraints.txt --editable '.[$(EXTRAS)]'
 	$(BIN)/python tools/horovod_wheel.py
 	@touch $@
 
