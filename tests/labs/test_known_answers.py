@@ -202,8 +202,16 @@ def test_what_the_wrong_answers_change_is_right(tmp_path: Path) -> None:
 
 def test_a_right_answer_need_not_look_like_ours(tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text(ANOTHER_RING)
-    result = grade(on(labs.find("2"), 3, 4), tmp_path / "mine.py", limit_s=LIMIT_S)
+    shown: list[int] = []
+
+    def progress(numbers: Sequence[int]) -> Iterator[int]:
+        for ranks in numbers:
+            yield ranks
+            shown.append(ranks)
+
+    result = grade(on(labs.find("2"), 3, 4), tmp_path / "mine.py", limit_s=LIMIT_S, progress=progress)
     assert [check.message for check in result.results if not check.passed] == []
+    assert shown == [3, 4]
 
 
 @pytest.mark.parametrize("order", [1, -1], ids=["lowest first", "highest first"])

@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import math
 import re
+import shlex
 from collections import Counter
 from dataclasses import asdict, replace
+from html import unescape
 from html.parser import HTMLParser
 from pathlib import Path
 from urllib.parse import unquote
@@ -85,6 +87,9 @@ def test_its_pictures_and_links_are_there_and_need_no_network(written: Path) -> 
     assert any(target.endswith(("/02_ring_all_reduce.ipynb", "/02_ring_all_reduce.html")) for target in page.targets)
     text = written.read_text(encoding="utf-8")
     assert "farandole lab start 13<" in text
+    viewers = [shlex.split(unescape(command)) for command in re.findall(r"<code>(farandole show [^<]+)</code>", text)]
+    assert len(viewers) == 2 * len(FEW)
+    assert all(Path(folder, "trace.json").is_file() and option == "--trace" for _, _, folder, option in viewers)
     assert "it is &lt;not&gt; here" in text
     assert (
         "With equal ranks “top-k, 1 %” was the fastest, at 200 samples/s: 2.0 times as fast as “ring all-reduce”"

@@ -7,6 +7,7 @@ lines are those of `methods.METHODS`.
 from __future__ import annotations
 
 import os
+import shlex
 from collections.abc import Callable, Mapping
 from itertools import cycle
 from pathlib import Path
@@ -102,7 +103,10 @@ def _timeline(folder: Path, condition: str, run: Run) -> dict[str, str]:
     """Draw the timeline of a run; returns what the page shows of it."""
     picture = timeline.draw(run, run.folder / "timeline.png", title=condition, width=TIMELINE_IN)
     files = {"timeline": picture, "trace": run.folder / "trace.json"}
-    return {"condition": condition} | {kind: quote(str(file.relative_to(folder))) for kind, file in files.items()}
+    viewer = f"farandole show {shlex.quote(str(run.folder))} --trace"
+    return {"condition": condition, "viewer": viewer} | {
+        kind: quote(str(file.relative_to(folder))) for kind, file in files.items()
+    }
 
 
 def _link(folder: Path, home: Path, name: str, file: str) -> dict[str, str] | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -11,12 +12,14 @@ from cyclopts import Parameter
 from rich import box
 from rich.console import Console
 from rich.table import Table
+from tqdm import tqdm
 
 from farandole.errors import UsageError
 from farandole.runtime import guard, rank_starter
 from farandole.runtime.files import json_text
 from farandole.runtime.numbers import Positive
 from farandole_tools.lab import course, grading, hints, labs, mutants, submissions, tables
+from farandole_tools.lab.expectations import counted
 from farandole_tools.lab.labs import Lab
 from farandole_tools.lab.tables import printable
 
@@ -111,9 +114,9 @@ def check(
     elif path.is_dir():
         grades = _grade_folder(lab, path, time_limit)
     elif path.is_file() and path.suffix == ".py":
-        _say(f"Lab {lab.number}: checking {path} on up to {max(max(check.ranks) for check in lab.checks)} ranks …")
+        _say(f"Lab {lab.number}: checking {path}")
         named_so = submission is None or path.name == lab.file
-        grades = [grading.grade(lab, path, limit_s=time_limit, ours=bool(with_), helpers=named_so)]
+        grades = [grading.grade(lab, path, limit_s=time_limit, ours=bool(with_), helpers=named_so, progress=_bar)]
         if not with_ and (submission is None or path.resolve() == (home / lab.name / lab.file).resolve()):
             _note(home, grades[0])
     else:
@@ -143,17 +146,26 @@ def _grade_folder(lab: Lab, folder: Path, limit_s: float) -> list[grading.Grade]
         print(f"Not submissions of this lab, and left out: {', '.join(map(printable, left_out))}", file=sys.stderr)
     grades: list[grading.Grade] = []
     for name, path in found.items():
-        _say(f"Lab {lab.number}: checking {printable(name)} ({len(grades) + 1} of {len(found)}) …")
-        grades.append(grading.grade(lab, path, name=name, limit_s=limit_s, helpers=path.parent != folder))
+        _say(f"Lab {lab.number}: checking {printable(name)} ({len(grades) + 1} of {len(found)})")
+        helpers = path.parent != folder
+        grades.append(grading.grade(lab, path, name=name, limit_s=limit_s, helpers=helpers, progress=_bar))
     return grades
 
 
 def _grade_mutants(lab: Lab, limit_s: float) -> list[grading.Grade]:
     with guard.temporary_folder("farandole-lab-") as folder:
         files = mutants.write(lab, folder)
-        _say(f"Lab {lab.number}: checking {len(files)} known wrong answers …")
-        judged = grading.grade_together([(lab, path) for path in files.values()], limit_s=limit_s)
+        _say(f"Lab {lab.number}: checking {len(files)} known wrong answers")
+        judged = grading.grade_together([(lab, path) for path in files.values()], limit_s=limit_s, progress=_bar)
     return [grading.Grade(name, lab.name, results) for name, results in zip(files, judged, strict=True)]
+
+
+def _bar(numbers: Sequence[int]) -> Iterator[int]:
+    """Yield the numbers of ranks; on a terminal a bar shows how many launches are done."""
+    with tqdm(numbers, unit="launch", leave=False, disable=not sys.stderr.isatty(), file=sys.stderr) as bar:
+        for ranks in bar:
+            bar.set_postfix_str(f"on {counted(ranks, 'rank')}")
+            yield ranks
 
 
 def _say(text: str) -> None:

@@ -6,7 +6,7 @@ down ends the launch; it has then failed, and the launch is repeated from the ch
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
@@ -20,6 +20,7 @@ from farandole_tools.lab.launch import IMPORT, Launch, Task
 from farandole_tools.lab.learner import NOT_IMPLEMENTED
 
 LIMIT_S = 10.0
+Progress = Callable[[Sequence[int]], Iterable[int]]  # yields the numbers of ranks, and shows how far it is
 
 
 @dataclass(frozen=True)
@@ -75,6 +76,7 @@ def grade(
     limit_s: float = LIMIT_S,
     helpers: bool = False,
     ours: bool = False,
+    progress: Progress = iter,
 ) -> Grade:
     """Run every check of `lab` on one file, on a copy of it in a sandbox.
 
@@ -83,6 +85,7 @@ def grade(
         helpers: the other files of its folder belong to it, and are copied with it.
         ours: it is our own code: it runs in the process of the checks, and may import the whole package.
         limit_s: seconds that importing the file, and each check at each number of ranks, may take.
+        progress: of the launches, one for each number of ranks.
 
     Raises:
         LaunchError: the ranks did not even start, which says nothing about the submission.
@@ -92,7 +95,7 @@ def grade(
     if mode and not lab.apart:
         mode = sandbox.mode_of_a_launch(mode)
     limit_s *= lab.patience if mode else 1.0
-    (results,) = grade_together([(lab, submission)], limit_s=limit_s, mode=mode, helpers=helpers)
+    (results,) = grade_together([(lab, submission)], limit_s=limit_s, mode=mode, helpers=helpers, progress=progress)
     return Grade(name or str(submission), lab.name, only_where_right(lab, results), mode)
 
 
@@ -131,6 +134,7 @@ def grade_together(
     limit_s: float = LIMIT_S,
     mode: Mode | Literal[""] = "",
     helpers: bool = False,
+    progress: Progress = iter,
 ) -> list[tuple[Result, ...]]:
     """Run every check of each lab on the file beside it, in as few launches as possible; return each one's results.
 
@@ -142,7 +146,8 @@ def grade_together(
         LaunchError, UsageError: as `grade`.
     """
     failed: list[dict[str, Result]] = [{} for _ in submissions]
-    for ranks in sorted({ranks for lab, _ in submissions for check in lab.checks for ranks in check.ranks}):
+    numbers = sorted({ranks for lab, _ in submissions for check in lab.checks for ranks in check.ranks})
+    for ranks in progress(numbers):
         todo: dict[int, list[Check]] = {}  # of each submission that has some left, the checks
         for number, (lab, _) in enumerate(submissions):
             todo[number] = [check for check in lab.checks if ranks in check.ranks and check.name not in failed[number]]
