@@ -1,4 +1,4 @@
-"""Checks of lab 16. They are in farandole_tools.lab.loop_checks, which only the ranks import, with torch."""
+"""Checks of lab 16. They are in farandole_tools.lab.loop, which only the ranks import, with torch."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ STEP = ("share", "batches", "mean gradient", "branch", "clip", "accumulate")  # 
 FEW = (1, 2, 3, 4)  # where 7 would show nothing more
 
 
-def run(name: str) -> Callable[[Any, LabCommunicator], None]:
+def run(name: str, module: str = "checks") -> Callable[[Any, LabCommunicator], None]:
     def check(student: Any, comm: LabCommunicator) -> None:
-        getattr(import_module("farandole_tools.lab.loop_checks"), f"check_{name.replace(' ', '_')}")(student, comm)
+        getattr(import_module(f"farandole_tools.lab.loop.{module}"), f"check_{name.replace(' ', '_')}")(student, comm)
 
     return check
 
@@ -26,7 +26,8 @@ def run(name: str) -> Callable[[Any, LabCommunicator], None]:
 LAB = Lab(
     title="Bring your own loop",
     file="distributed_loop.py",
-    apart=False,
+    harness="farandole_tools.lab.loop.harness",
+    shares_files=True,
     patience=8.0,
     checks=(
         Check("share", 1, FEW[1:], run("share")),
@@ -37,8 +38,8 @@ LAB = Lab(
         Check("clip", 1, FEW, run("clip"), builds_on=("mean gradient",)),
         Check("accumulate", 1, FEW, run("accumulate"), builds_on=("mean gradient",)),
         Check("train", 1, ALL, run("train"), builds_on=STEP),
-        Check("kill", 1, (1,), run("kill"), builds_on=(*STEP, "train")),
-        Check("unfinished save", 1, (1,), run("unfinished save"), builds_on=(*STEP, "train")),
+        Check("kill", 1, (1,), run("kill", "kills"), builds_on=(*STEP, "train")),
+        Check("unfinished save", 1, (1,), run("unfinished save", "kills"), builds_on=(*STEP, "train")),
     ),
     with_torch=True,
 )

@@ -6,8 +6,9 @@ from pathlib import Path
 
 import torch
 
-from farandole_tools.lab import labs, loop_checks, mutants, single_process
+from farandole_tools.lab import labs, mutants, single_process
 from farandole_tools.lab.grading import grade_together
+from farandole_tools.lab.loop.expected import course, uneven
 from farandole_tools.lab.single_process import RARE, SAMPLES, Job
 from tests.labs.labs_for_tests import LIMIT_S, on
 
@@ -258,7 +259,7 @@ def test_the_script_has_what_its_distribution_has_to_treat_with_care() -> None:
 
     job.optimizer.register_step_pre_hook(look)
     single_process.train(job)
-    assert len(used) == single_process.STEPS == len(loop_checks.course().states) - 1
+    assert len(used) == single_process.STEPS == len(course().states) - 1
     assert used[0], "the branch has a state in AdamW"
     assert not used[1], "before a step in which no sample takes it"
     bounded = [norm > single_process.MAX_NORM - 1e-5 for norm in norms]
@@ -272,7 +273,7 @@ def test_parts_for_the_checks_are_uneven_and_whole() -> None:
     rows = list(range(14))
     for size in range(1, 8):
         for turn in range(3):
-            parts = loop_checks.uneven(rows, size, turn)
+            parts = uneven(rows, size, turn)
             assert sorted(row for part in parts for row in part) == rows
             assert size == 1 or len(set(map(len, parts))) > 1
             assert size < 3 or [] in parts

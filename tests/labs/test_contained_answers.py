@@ -13,7 +13,7 @@ from tests.labs.labs_for_tests import FOLDERS, LIMIT_S, on
 from tests.labs.test_known_answers import RANKS, judges_times
 
 # First the labs whose objects cross the connection in the most ways: make test runs the first and every fifth.
-FIRST = ("04_overlapped_data_parallel", "17_zero", "09_tensor_parallel_linear")
+FIRST = ("04_overlapped_data_parallel", "17_zero", "09_tensor_parallel_linear", "16_bring_your_own_loop")
 APART = [folder for folder in FOLDERS if labs.load(folder).apart]
 OTHERS = iter(folder for folder in APART if folder.name not in FIRST)
 CASES = [

@@ -178,15 +178,15 @@ TRICKS = {
 }
 
 
-@pytest.fixture(scope="module")
-def results(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Result]:
+@pytest.fixture(scope="module", params=["", "with_torch=True, shares_files=True"], ids=["", "with torch"])
+def results(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Result]:
     """Every trick is a check of one lab, so that all share a launch."""
     if isolation() == "none":
         pytest.skip("this machine permits no namespaces to this user")
     folder = tmp_path_factory.mktemp("tricks")
     os.environ["SECRET_OF_THE_GRADER"] = "yes"
     try:
-        lab, text = write_tricks(folder, TRICKS, grader=str(os.getpid()))
+        lab, text = write_tricks(folder, TRICKS, grader=str(os.getpid()), options=request.param)
         given = grade(labs.load(lab), folder / "submission.py", limit_s=60)
     finally:
         del os.environ["SECRET_OF_THE_GRADER"]
@@ -194,12 +194,15 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Result]:
     return dict(zip(TRICKS, given.results, strict=True))
 
 
-def write_tricks(folder: Path, tricks: Mapping[str, str], grader: str, apart: bool = True) -> tuple[Path, str]:
+def write_tricks(
+    folder: Path, tricks: Mapping[str, str], grader: str, apart: bool = True, options: str = ""
+) -> tuple[Path, str]:
     """Write a submission with these tricks, a lab with a check for each, and a sibling; return the lab and the text.
 
     Args:
         grader: the number of the grader's process.
         apart: the submission has a process apart from the checks.
+        options: of the lab, as Python's text.
     """
     sibling = folder / "sibling.py"
     sibling.write_text("the work of another")
@@ -227,7 +230,7 @@ def write_tricks(folder: Path, tricks: Mapping[str, str], grader: str, apart: bo
         "    return check_trick\n"
         "ranks = (2,) if APART else (1,)\n"
         f"checks = [Check(f'{{number}}', 1, ranks, trick(number)) for number in range({len(tricks)})]\n"
-        "LAB = Lab('Tricks', 'submission.py', tuple(checks), apart=APART)\n"
+        "LAB = Lab('Tricks', 'submission.py', tuple(checks), apart=APART, " + options + ")\n"
     )
     return lab, text
 
@@ -328,12 +331,9 @@ def test_a_submission_that_shares_a_process_with_its_checks_can_replace_them_and
     assert suspicions.look_at(REPLACES, lab) == ["imports gc", "names .get_objects"]
 
 
-@pytest.mark.parametrize(("number", "checks"), [("12", ("divide", "one kill")), ("16", ("kill",))])
-def test_a_right_answer_has_full_marks_in_the_sandbox_of_a_whole_launch(
-    number: str, checks: tuple[str, ...], tmp_path: Path
-) -> None:
-    """Also where the checks launch and kill processes, and with torch."""
-    lab = on(labs.find(number), 1, checks=checks)
+def test_a_right_answer_has_full_marks_in_the_sandbox_of_a_whole_launch(tmp_path: Path) -> None:
+    """Also where the checks launch and kill processes."""
+    lab = on(labs.find("12"), 1, checks=("divide", "one kill"))
     result = grade(lab, self_contained.write(lab, tmp_path), helpers=True, limit_s=LIMIT_S)
     assert [(check.name, check.message) for check in result.results if not check.passed] == []
 

@@ -41,7 +41,7 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from farandole.runtime import rank_starter, signals
 from farandole_tools.forked_ranks import fork_client
@@ -66,10 +66,30 @@ def start(*modules: str) -> None:
 
 
 def _start(modules: Sequence[str]) -> None:
+    variables = (ADDRESS, rank_starter.MODULE)
+    if path := listening(lambda folder: [sys.executable, "-P", "-m", FORKS], modules, os.environ, variables):
+        os.environ[ADDRESS] = f"{sys.executable}:{path}"
+        os.environ[rank_starter.MODULE] = fork_client.__name__
+
+
+def listening(
+    command: Callable[[str], list[str]],
+    modules: Sequence[str],
+    environment: Mapping[str, str],
+    variables: Sequence[str],
+) -> str:
+    """Start a process that listens on a socket until this process ends; return the socket's path, "" if there is none.
+
+    Args:
+        command: makes its command from the folder of the socket, to which the folder, the listener's number and the
+            names of `modules` are added.
+        environment: its variables, besides those for torch.
+        variables: removed from this process's own environment when it ends.
+    """
     try:
         folder = tempfile.mkdtemp(prefix="farandole-warm-")  # the fork server removes it if this process is killed
     except OSError:  # without a fork server launches start more slowly, and report the missing folder themselves
-        return
+        return ""
     path = f"{folder}/socket"
     listener = socket.socket(socket.AF_UNIX)
     try:
@@ -77,10 +97,10 @@ def _start(modules: Sequence[str]) -> None:
     except OSError:  # a socket's path is limited to 107 bytes, and TMPDIR may be longer
         listener.close()
         shutil.rmtree(folder)
-        return
+        return ""
     listener.listen(128)
     process = subprocess.Popen(
-        [sys.executable, "-P", "-m", FORKS, folder, str(listener.fileno()), *modules],
+        [*command(folder), folder, str(listener.fileno()), *modules],
         stdin=subprocess.PIPE,  # its end tells the fork server that this process has ended
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
@@ -88,22 +108,21 @@ def _start(modules: Sequence[str]) -> None:
         # variable each fork would restart numpy's threads, which spin at first. `World` sets each rank's own number.
         # With the third, a module that counts cards when it is imported leaves them to the forks.
         env={"TORCHINDUCTOR_CACHE_DIR": f"{folder}/torchinductor"}
-        | os.environ
+        | dict(environment)
         | {"OPENBLAS_NUM_THREADS": "1", "PYTORCH_NVML_BASED_CUDA_CHECK": "1"},
         start_new_session=True,  # Ctrl-C is for the launcher, which ends its ranks
         pass_fds=[listener.fileno()],
     )
     listener.close()
-    os.environ[ADDRESS] = f"{sys.executable}:{path}"
-    os.environ[rank_starter.MODULE] = fork_client.__name__
 
     def stop() -> None:
         with signals.held():  # a terminated fork server does not remove its folder, so this process has to
-            os.environ.pop(ADDRESS, None)
-            os.environ.pop(rank_starter.MODULE, None)
+            for variable in variables:
+                os.environ.pop(variable, None)
             process.stdin.close()  # type: ignore[union-attr]
             process.terminate()  # it may still be importing; no launch is running any more
             process.wait()
             shutil.rmtree(folder, ignore_errors=True)
 
     atexit.register(stop)
+    return path

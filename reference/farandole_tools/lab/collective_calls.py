@@ -50,11 +50,13 @@ class CollectiveCommunicator:
     Attributes:
         rank, size: this process's number, and how many there are.
         calls: this rank's, in order.
+        differ: the ranks have made different calls, as all of them know.
     """
 
     def __init__(self, comm: LabCommunicator, before: Callable[[str], None] = lambda name: None) -> None:
         self.rank, self.size = comm.rank, comm.size
         self.calls: list[Call] = []
+        self.differ = False
         self._comm, self._before = comm, before
 
     def all_reduce(self, vector: Buffer) -> None:
@@ -116,6 +118,7 @@ class CollectiveCommunicator:
         for rank, head in enumerate(self._comm.everybodys(here, name if name != RETURN else "the comparison")):
             groups[tuple(head.tolist())].append(rank)
         if len(groups) > 1:
+            self.differ = True
             types = len({head[2] for head in groups if CALLS[head[0]] != RETURN}) > 1
             told = "; ".join(f"{named(ranks)} {_told(head, ranks, types)}" for head, ranks in groups.items())
             raise DifferentCalls(f"{told}: all ranks have to make the same calls in the same order")

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from farandole_tools.lab.communicator import LabCommunicator
 
 LABS = material.folder("labs")
+FILES = "files"  # in the folder in which the checks of a launch run
 
 
 class Wrong(Exception):
@@ -62,7 +63,10 @@ class Lab:
         file: the name of the file to complete.
         checks: in the order in which they are run and shown.
         folder: where the lab lies; filled in by `load`.
-        with_torch: its ranks need torch, so they begin in a Python that has imported it, if there is one.
+        with_torch: its ranks and submissions need torch: they begin in a Python that has imported it, if there is one.
+        harness: the module whose `Harness` calls the submission in the submission's process, for objects that cannot be
+            used from elsewhere, such as those of torch. The checks call the harness, and get numbers from it.
+        shares_files: the submission writes files, in the folder FILES, that it reads on other ranks.
         apart: a submission runs in a process apart from the checks. False where the checks hand it objects that cannot
             be used from elsewhere.
         patience: multiplies the time limit in a sandbox: a call from process to process takes 0.2 ms, and processes
@@ -76,6 +80,8 @@ class Lab:
     with_torch: bool = False
     apart: bool = True
     patience: float = 1.0
+    harness: str = ""
+    shares_files: bool = False
 
     @property
     def name(self) -> str:

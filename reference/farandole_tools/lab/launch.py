@@ -16,7 +16,8 @@ from typing import Literal
 from farandole.errors import LaunchError
 from farandole.runtime.launcher import run_ranks
 from farandole_tools.lab import rank_status
-from farandole_tools.lab.contained import kit, whole
+from farandole_tools.lab.contained import fork_server, kit, whole
+from farandole_tools.lab.contained.host import TORCH
 from farandole_tools.lab.contained.sandbox import Mode
 from farandole_tools.lab.labs import Check, Lab
 
@@ -86,6 +87,8 @@ class Launch:
         ended = "they ended at once"
         try:
             with_torch = any(task.lab.with_torch for task in self.tasks)
+            if any(task.mode and task.lab.apart and task.lab.with_torch for task in self.tasks):
+                fork_server.start(TORCH)
             if together:
                 files = [task.lab.folder / name for task in self.tasks for name in ("check.py", task.lab.file)]
                 shown = [code, *(path for path in dict.fromkeys(files) if path.is_file())]

@@ -49,11 +49,14 @@ def explained(kind: str, text: str, name: str) -> Exception:
         return Explained(kind, text)
 
 
-def load(path: Path) -> ModuleType:
+def load(path: Path, harness: str = "") -> Any:
     """Import a submission; what it raises is its own.
 
     Its folder goes last on the path, so that its helpers are found and no file beside it can take
     the place of a library.
+
+    Args:
+        harness: the module whose `Harness` calls the submission, and is returned in its place.
     """
     sys.dont_write_bytecode = True  # nothing is left beside the submission
     sys.path.append(str(path.parent))
@@ -68,7 +71,7 @@ def load(path: Path) -> ModuleType:
         if "null bytes" not in str(error):
             raise
         raise SyntaxError(str(error)) from None  # as Python itself has it from 3.11.4 on
-    return module
+    return importlib.import_module(harness).Harness(module) if harness else module
 
 
 def taken(answer: Iterable[Any], most: int) -> list[Any]:

@@ -86,12 +86,16 @@ class Runner:
         self.mpi_failed = False
         threads = threading.active_count()
         student: list[object] = []
+        files = (folder / labs.FILES) if lab.shares_files else None
+        if files:
+            files.mkdir(exist_ok=True)
         if mode:
-            self.guest = Guest(mode, folder / f"guest-{self.world.rank}", lab, submission, helpers, self._guest_gone)
+            place = folder / f"guest-{self.world.rank}"
+            self.guest = Guest(mode, place, lab, submission, helpers, self._guest_gone, files)
             self.submission = self.guest.path
         if lab.with_torch:
             import_module("torch._dynamo")  # with torch: seconds, which are not the submission's
-        load = self.guest.load if self.guest else lambda: learner.load(submission)
+        load = self.guest.load if self.guest else lambda: learner.load(submission, lab.harness)
         if self.phase(IMPORT, lambda: student.append(load())):
             for check in lab.checks:
                 if check.name in checks:

@@ -141,10 +141,12 @@ def fill(array: np.ndarray, content: Any) -> None:
     if not array.size:
         return
     writeable = array.flags.writeable
-    array.flags.writeable = True
+    if not writeable:  # to set it is refused where the memory is not numpy's, as that of a tensor
+        array.flags.writeable = True
     flat = np.frombuffer(content, array.dtype)
     if array.flags.f_contiguous and not array.flags.c_contiguous:
         array.T[...] = flat.reshape(array.T.shape)
     else:
         array[...] = flat.reshape(array.shape)
-    array.flags.writeable = writeable
+    if not writeable:
+        array.flags.writeable = False

@@ -15,7 +15,6 @@ from collections.abc import Iterator, Mapping
 from importlib import import_module
 from pathlib import Path
 from socket import socket
-from types import ModuleType
 from typing import Any
 
 from farandole_tools.lab import learner
@@ -65,10 +64,10 @@ class Guest(Peer):
             lives_by_call=True,
         )
 
-    def do_load(self, path: str, values: list[str]) -> ModuleType:
+    def do_load(self, path: str, values: list[str], harness: str) -> Any:
         """Import the submission."""
         self.path, self.values.by_value = Path(path), ByValue(frozenset(values))
-        return learner.load(self.path)
+        return learner.load(self.path, harness)
 
     def do_peak(self, begins: bool) -> int:
         """Note how much memory the next call takes at most, beside its arguments; or return what was noted."""

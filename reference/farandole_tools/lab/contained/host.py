@@ -6,17 +6,17 @@ import linecache
 import os
 import socket
 import subprocess
-import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
+from importlib import import_module
 from pathlib import Path
 from types import BuiltinFunctionType, FunctionType, MethodType
-from typing import Any
+from typing import Any, Literal, NamedTuple
 
 from farandole.runtime.failure import PeerLost
 from farandole_tools.lab.contained import kit
-from farandole_tools.lab.contained.sandbox import Mode, Sandbox, python
+from farandole_tools.lab.contained.sandbox import Mode, Sandbox
 from farandole_tools.lab.contained.wire import Ended, Malformed, Offer, Peer
 from farandole_tools.lab.labs import Lab, Wrong
 from farandole_tools.lab.learner import Explained, explained
@@ -28,6 +28,8 @@ OFFERED = {
     f"{MODULE}communicator:LabCommunicator": Offer(
         ("rank", "size"), ("bytes_sent", "messages_sent", "current_case"), ("send", "receive", "exchange")
     ),
+    f"{MODULE}collective_calls:CollectiveCommunicator": Offer(("rank", "size"), (), ("all_reduce", "broadcast")),
+    f"{MODULE}loop.watch:Watch": Offer((), (), ("before_step", "after_step", "interrupts_save", "half_saved")),
     f"{MODULE}background:BackgroundCommunicator": Offer(("rank", "size"), (), ("begin",)),
     f"{MODULE}background:Reduction": Offer((), ("parameters",), ("wait",)),
     f"{MODULE}instrumented_network:Network": Offer(
@@ -42,8 +44,19 @@ FUNCTIONS = (FunctionType, MethodType, BuiltinFunctionType, partial)
 VALUES = {  # modules whose dataclasses are sent by value, if the lab gives them to the submission
     "farandole.model_parallel.steps": ("Forward", "Backward", "Update"),
     "farandole.recovery.election.steps": ("Message", "Timer"),
+    "farandole_tools.lab.single_process": ("Part",),
 }
+TORCH = "torch._dynamo"  # with torch; its optimizers import it
 ASKED_S = 1.0  # how long the guest may take to say at which line it is
+
+
+class Origin(NamedTuple):
+    """The parts of which a guest was made, so that a check can start others."""
+
+    mode: Mode | Literal[""]
+    lab: str
+    submission: str
+    helpers: bool
 
 
 def offer(thing: Any) -> Offer | None:
@@ -60,18 +73,26 @@ class Guest:
 
     Args:
         folder: of this guest alone.
+        files: where it may write what other guests, with the same folder, can read.
         gone: called, and does not return, when the guest has ended or sends what is no message.
     """
 
     def __init__(
-        self, mode: Mode, folder: Path, lab: Lab, submission: Path, helpers: bool, gone: Callable[[], None]
+        self,
+        mode: Mode,
+        folder: Path,
+        lab: Lab,
+        submission: Path,
+        helpers: bool,
+        gone: Callable[[], None],
+        files: Path | None = None,
     ) -> None:
         folder.mkdir()
-        self.gone = gone
+        self.gone, self.harness = gone, lab.harness
         self.path = kit.copy_submission(submission, folder / "code", helpers)
         kit.write(_made(folder / "kit"), lab)
         self._values = {
-            f"{module}:{name}": getattr(sys.modules[module], name)
+            f"{module}:{name}": getattr(import_module(module), name)
             for module in kit.given(lab)
             for name in VALUES.get(module, ())
         }
@@ -79,25 +100,28 @@ class Guest:
         self._questions, answers = socket.socketpair()
         self._questions.settimeout(ASKED_S)
         descriptors = theirs.fileno(), answers.fileno()
-        box = Sandbox(mode, folder, (folder / "code", folder / "kit"), descriptors)
+        shown, writable = (folder / "code", folder / "kit"), (files,) if files else ()
+        box = Sandbox(mode, folder, shown, descriptors, writable=writable, with_torch=lab.with_torch)
         paths = [str(folder / "kit"), str(folder / "kit" / kit.PACKAGES)]
         program = (
             f"import sys; sys.path[:0] = {paths}\n"
+            f"{f'import {TORCH}' if lab.with_torch else ''}\n"
             "from farandole_tools.lab.contained import guest\n"
             f"guest.main(*{[str(each) for each in descriptors]})"
         )
         self._output = folder / "output"
         with self._output.open("ab") as output:
-            self.process = box.start([python(), "-I", "-S", "-B", "-u", "-X", "utf8", "-c", program], output.fileno())
+            self.process = box.start_python(program, output.fileno())
         theirs.close()
         answers.close()
         self._peer = _Host(ours, offer=offer, values=self._values, explain=_explained, raised=_raised)
         self._peer.gone = self._gone
+        self._peer.origin = Origin(mode, str(lab.folder), str(submission), helpers)
         self._peer.request("peak", False)  # it is there: starting it is not the submission's time
 
     def load(self) -> Any:
-        """Import the submission; return what stands for its module."""
-        return self._peer.request("load", str(self.path), list(self._values))
+        """Import the submission; return what stands for its module, or for the harness that calls it."""
+        return self._peer.request("load", str(self.path), list(self._values), self.harness)
 
     def current_line(self) -> str:
         """ ", at line 3: `while True:`", or what keeps the guest from answering."""
@@ -134,6 +158,7 @@ class Guest:
 
 class _Host(Peer):
     gone: Callable[[], None]
+    origin: Origin
 
     def request(self, *body: Any) -> Any:
         try:

@@ -18,6 +18,7 @@ from farandole_tools.lab.labs import Lab
 PROJECT = ("farandole", "farandole_tools")
 NAMES_ONLY = {  # module → classes
     "farandole_tools.lab.background": ("BackgroundCommunicator", "Reduction"),
+    "farandole_tools.lab.collective_calls": ("CollectiveCommunicator",),
     "farandole_tools.lab.communicator": ("LabCommunicator",),
     "farandole_tools.lab.disk": ("Disk",),
     "farandole_tools.lab.half_network": ("HalfNetwork",),
@@ -29,7 +30,7 @@ INSIDE = (
     *(f"farandole_tools.lab.contained.{name}" for name in ("arrays", "channel", "guest", "remote", "values", "wire")),
 )
 LABS_MODULE = "farandole_tools.lab.labs"
-PACKAGES = "packages"  # the folder with numpy
+PACKAGES = "packages"  # the folder with numpy, and torch if the lab is with it
 
 
 def write(folder: Path, lab: Lab) -> None:
@@ -38,23 +39,27 @@ def write(folder: Path, lab: Lab) -> None:
         text = "\n\n".join(
             f'class {each}:\n    """The real one is in the process of the checks."""' for each in classes
         )
-        _put(folder, name, f"{text}\n")
-    _put(folder, LABS_MODULE, 'class Wrong(Exception):\n    """Raised by checks alone."""\n')
+        put(folder, name, f"{text}\n")
+    put(folder, LABS_MODULE, 'class Wrong(Exception):\n    """Raised by checks alone."""\n')
     for name in (*INSIDE, *given(lab)):
-        _put(folder, name, source(name).read_text(encoding="utf-8"))
+        put(folder, name, source(name).read_text(encoding="utf-8"))
     for path in (folder, *folder.rglob("*")):
         path.chmod(0o755 if path.is_dir() else 0o644)
     packages = folder / PACKAGES
     packages.mkdir()
     packages.chmod(0o755)
-    for path in sandbox.numpy_folders():
+    for path in sandbox.packages(lab.with_torch):
         (packages / path.name).symlink_to(path.resolve())
 
 
 def given(lab: Lab) -> list[str]:
-    """The project's modules that the handed-out file imports, and what these import, without those of names only."""
+    """The project's modules that the handed-out file imports, the lab's harness, and what these import.
+
+    Those of names only are left out.
+    """
     handed_out = lab.folder / lab.file
     wanted = list(imported(handed_out.read_text(encoding="utf-8"))) if handed_out.is_file() else []
+    wanted += [lab.harness] if lab.harness else []
     found: list[str] = []
     while wanted:
         name = wanted.pop()
@@ -108,7 +113,8 @@ def copy_submission(submission: Path, folder: Path, helpers: bool) -> Path:
     return folder / submission.name
 
 
-def _put(folder: Path, name: str, text: str) -> None:
+def put(folder: Path, name: str, text: str) -> None:
+    """Write a module where Python finds it if `folder` is on its path."""
     *packages, module = name.split(".")
     place = folder
     for package in packages:

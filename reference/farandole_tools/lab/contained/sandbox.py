@@ -8,11 +8,13 @@ import os
 import subprocess
 import sys
 import sysconfig
+import zlib
+from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import psutil
@@ -20,6 +22,7 @@ import psutil
 from farandole.runtime import rank
 from farandole_tools import material
 from farandole_tools.lab.contained import start
+from farandole_tools.lab.contained.fork_client import Fork, fork
 from farandole_tools.lab.contained.start import NAMESPACES
 
 Mode = Literal["root", "user", "landlock", "account", "none"]
@@ -56,6 +59,10 @@ LAUNCHING = {  # of the project's packages, what a launch of checks imports: no 
     "farandole": ("__init__.py", "errors.py", "runtime"),
     "farandole_tools": ("__init__.py", "material.py", "forked_ranks", "lab"),
 }
+TORCH = (
+    "torch", "torchgen", "functorch", "sympy", "mpmath", "networkx", "jinja2", "markupsafe", "fsspec", "filelock",
+    "typing_extensions", "triton", "nvidia",
+)  # fmt: skip
 STARTER = Path(__file__).with_name("start.py")
 PROBE_S = 30.0
 PREFIX = "farandole-lab-"  # of the folder of a launch
@@ -75,7 +82,8 @@ class Sandbox:
         environment: variables beside the few that every program gets.
         whole: the program is a launch of this project's own, with MPI: what launches it and runs checks is visible,
             and so are the installed packages, and its processes limit themselves.
-        writable: folders in which the program may write, and which the grader reads afterwards.
+        writable: folders in which the program may write, and which the grader reads afterwards, or other sandboxes.
+        with_torch: torch is visible.
     """
 
     mode: Mode
@@ -85,6 +93,7 @@ class Sandbox:
     environment: dict[str, str] = field(default_factory=dict)
     whole: bool = False
     writable: tuple[Path, ...] = ()
+    with_torch: bool = False
 
     @property
     def scratch(self) -> Path:
@@ -93,10 +102,28 @@ class Sandbox:
 
     def start(self, command: list[str], output: int) -> subprocess.Popen[bytes]:
         """Start `command`; what it prints goes to the file descriptor `output`."""
+        specification = json.dumps(self._specification() | {"command": command})
+        return subprocess.Popen(
+            [python(), "-I", "-S", "-B", str(STARTER), specification],
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+            pass_fds=self.descriptors,
+            cwd="/",
+        )
+
+    def start_python(self, program: str, output: int) -> subprocess.Popen[bytes] | Fork:
+        """Start a Python that runs the text `program`: if torch is visible, a fork of one that has imported it."""
+        if self.with_torch and (forked := fork(self._specification() | {"program": program}, output)):
+            return forked
+        return self.start([*python_command(), "-c", program], output)
+
+    def _specification(self) -> dict[str, Any]:
+        """Make the folders of the sandbox; return what `start.py` has to know."""
         root = self.folder / "root"
         for folder in (root, self.scratch):
             folder.mkdir(exist_ok=True)
-        user = FIRST_USER + os.getpid() % USERS if self._changes_user() else 0
+        user = FIRST_USER + self._number() % USERS if self._changes_user() else 0
         for folder in self.writable if user else ():
             os.chown(folder, user, user)
         limits = dict(LIMITS) if not self.whole else dict(LIMITS_OF_A_LAUNCH)
@@ -106,33 +133,31 @@ class Sandbox:
                 self._let_through()
             else:
                 limits["NPROC"] += _tasks() + OTHERS_TASKS  # all of this user's count
-        specification = {
+        return {
             "mode": self.mode,
             "parent": os.getpid(),
             "user": user,
             "root": str(root),
-            "readable": [*SYSTEM, *_python(), *(self._for_mpi() if self.whole else ())],
+            "readable": [*SYSTEM, *_python(), *(self._for_mpi() if self.whole else ()), *self._for_torch()],
             "hidden": [*_own(), *(() if self.whole else _packages())],
             "writable": [str(path) for path in self.writable],
             "placed": [[str(self._accounts(user)), "/etc/passwd"]],
             "shared_memory": SHARED_MEMORY if self.whole else 0,
-            "shown": [str(path) for path in (*_numpy(), *(_launching() if self.whole else ()), *self.shown)],
+            "shown": [
+                str(path)
+                for path in (*_resolved(packages(self.with_torch)), *(_launching() if self.whole else ()), *self.shown)
+            ],
             "scratch": str(self.scratch),
             "scratch_bytes": SCRATCH,
             "scratch_files": FILES,
             "limits": limits,
             "descriptors": list(self.descriptors),
             "environment": self._environment(),
-            "command": command,
         }
-        return subprocess.Popen(
-            [python(), "-I", "-S", "-B", str(STARTER), json.dumps(specification)],
-            stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=output,
-            pass_fds=self.descriptors,
-            cwd="/",
-        )
+
+    def _number(self) -> int:
+        """Return what makes the user's number: sandboxes that write into the same folder have the same user."""
+        return zlib.crc32(str(self.writable[0]).encode()) if self.writable else os.getpid()
 
     def _for_mpi(self) -> list[str]:
         """Return what a launch reads of the machine, beside what is mounted for it where there are namespaces."""
@@ -141,6 +166,10 @@ class Sandbox:
             "/sys",
             *(() if self.mode in NAMESPACES else ("/proc", "/etc/passwd", "/etc/nsswitch.conf")),
         ]
+
+    def _for_torch(self) -> list[str]:
+        """Return what torch reads to choose how it computes: with another choice sums would be rounded differently."""
+        return ["/proc/cpuinfo"] if self.with_torch and self.mode not in NAMESPACES else []
 
     def _accounts(self, user: int) -> Path:
         """Write a list of accounts with this user alone; MPI looks up its name."""
@@ -242,14 +271,29 @@ def python() -> str:
     return os.path.realpath(getattr(sys, "_base_executable", sys.executable) or sys.executable)
 
 
+def python_command() -> list[str]:
+    """Return the command of an interpreter without packages, whose output is not held back."""
+    return [python(), "-I", "-S", "-B", "-u", "-X", "utf8"]
+
+
 def numpy_folders() -> list[Path]:
     """numpy, and the libraries that its wheel has beside it."""
     package = Path(np.__file__).parent
     return [path for path in (package, package.parent / "numpy.libs") if path.is_dir()]
 
 
-def _numpy() -> list[Path]:
-    return [path.resolve() for path in numpy_folders()]
+def packages(with_torch: bool) -> list[Path]:
+    """Return files and folders of what a submission can import beside Python: numpy, and torch with what that needs."""
+    found = numpy_folders()
+    for name in TORCH if with_torch else ():
+        if spec := importlib.util.find_spec(name):
+            places = [Path(each) for each in spec.submodule_search_locations or [spec.origin or ""]]
+            found += [each for each in places if each.exists()]
+    return found
+
+
+def _resolved(paths: Iterable[Path]) -> list[Path]:
+    return [path.resolve() for path in paths]
 
 
 def _python() -> list[str]:

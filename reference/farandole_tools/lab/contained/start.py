@@ -219,6 +219,8 @@ def become(spec: dict[str, Any]) -> NoReturn:
             value = value if hard == resource.RLIM_INFINITY else min(value, hard)
             resource.setrlimit(kind, (value, value))
     os.chdir(spec["scratch"])
+    if run := spec.get("run"):  # of `forks`: the program runs in this process
+        run()
     os.execve(spec["command"][0], spec["command"], spec["environment"])
 
 
@@ -314,9 +316,13 @@ def main(spec: dict[str, Any]) -> NoReturn:
     become(spec)
 
 
-if __name__ == "__main__":
+def run(spec: dict[str, Any]) -> NoReturn:
     try:
-        main(json.loads(sys.argv[1]))
+        main(spec)
     except OSError as error:
         print(f"no sandbox: {error}", file=sys.stderr)
         os._exit(125 if error.errno in (errno.EPERM, errno.EACCES, errno.ENOSPC, errno.EINVAL, errno.ENOSYS) else 126)
+
+
+if __name__ == "__main__":
+    run(json.loads(sys.argv[1]))
