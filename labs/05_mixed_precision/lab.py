@@ -26,17 +26,28 @@
 # %load_ext farandole
 import numpy as np
 
+from farandole.report.predictions import predict
 from farandole_tools.lab.half_network import HalfNetwork, start
 
 # %% [markdown]
 # ## 1 What gets lost
 #
-# **Predict** before you run it: what becomes of these in float16?
+# **Predict:** what becomes of 70,000 in float16, of 1e-8, and of 1 + 2⁻¹²?
 
 # %%
+my_large = predict("70,000 becomes", ..., "70,000", "65,504", "infinite")
+my_small = predict("1e-8 becomes", ...)
+my_fine = predict("1 + 2⁻¹² becomes", ...)
+
+# %%
+half_of = {}
 with np.errstate(over="ignore"):
     for number in (70_000, 65_504, 1e-7, 1e-8, 1 + 2**-10, 1 + 2**-12):
-        print(f"{number:<16.10g} becomes {float(np.array(number).astype(np.float16)):.10g}")
+        half_of[number] = float(np.array(number).astype(np.float16))
+        print(f"{number:<16.10g} becomes {half_of[number]:.10g}")
+my_large.compare("infinite" if np.isinf(half_of[70_000]) else f"{half_of[70_000]:,.0f}")
+my_small.compare(half_of[1e-8])
+my_fine.compare(half_of[1 + 2**-12])
 
 # %% [markdown]
 # And what is computed with them? One of these lines is a trap that you may step into later:

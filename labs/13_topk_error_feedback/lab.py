@@ -27,6 +27,8 @@
 import matplotlib.pyplot as plt
 import numpy as np
 
+from farandole.report.predictions import predict
+
 plt.rcParams["figure.dpi"] = 100
 
 # %% [markdown]
@@ -34,8 +36,11 @@ plt.rcParams["figure.dpi"] = 100
 #
 # Two directions: one steep, one flat. Of the gradient only the larger entry is sent.
 #
-# **Predict:** the minimum is at (0, 0), and we begin at (1, 1) with curvatures 1 and 0.05. Where do we end?
+# **Predict:** the minimum is at (0, 0), and we begin at (1, 1) with curvatures 1 and 0.05. How far from
+# it are we after 300 steps?
 
+# %%
+my_distance = predict("distance from the minimum", ...)
 
 # %%
 CURVATURE = np.array([1.0, 0.05])
@@ -56,6 +61,7 @@ def descend(remember, steps=300, rate=0.5):
 
 for name, remember in (("thrown away", False), ("kept", True)):
     print(f"the rest is {name}: after 300 steps {descend(remember)[-1]:.3f} away")
+my_distance.compare(round(descend(remember=False)[-1], 3))
 
 # %% [markdown]
 # The steep direction's noise is nearly always the larger entry, so the flat one is hardly ever sent. With a memory it
@@ -78,10 +84,16 @@ plt.show()
 # gather the entries of all ranks, and how many in a ring all-reduce of the whole gradient? And with 64 ranks?
 
 # %%
-for ranks in (4, 64):
-    gathered, ring = 8 * 10_000 * (ranks - 1), 2 * (ranks - 1) / ranks * 4_000_000
-    saved = ring / gathered
-    print(f"{ranks:2} ranks: {gathered / 1e6:.2f} MB gathered, {ring / 1e6:.2f} MB in a ring, 1 to {saved:.1f}")
+my_gathered = predict("bytes gathered, with 4 and with 64 ranks", ...)
+my_ring = predict("bytes in a ring, with 4 and with 64 ranks", ...)
+
+# %%
+gathered = [8 * 10_000 * (ranks - 1) for ranks in (4, 64)]
+ring = [2 * (ranks - 1) / ranks * 4_000_000 for ranks in (4, 64)]
+for ranks, few, whole in zip((4, 64), gathered, ring, strict=True):
+    print(f"{ranks:2} ranks: {few / 1e6:.2f} MB gathered, {whole / 1e6:.2f} MB in a ring, 1 to {whole / few:.1f}")
+my_gathered.compare(gathered)
+my_ring.compare(ring)
 
 # %% [markdown]
 # What has to be gathered grows with the ranks, and the ring does not. With 100 ranks there is nothing left of the

@@ -29,6 +29,7 @@ import numpy as np
 
 from farandole.decentralised.mixing import consensus_error, mixing_matrix, spectral_gap
 from farandole.decentralised.topologies import topology
+from farandole.report.predictions import predict
 
 plt.rcParams["figure.dpi"] = 100
 
@@ -41,6 +42,9 @@ plt.rcParams["figure.dpi"] = 100
 # **Predict:** where will all end up? The mean is 3.
 
 # %%
+my_end = predict("the number at which all end up", ...)
+
+# %%
 numbers = np.array([0.0, 0.0, 0.0, 12.0])
 by_own_degree = np.array(
     [[1 / 2, 1 / 2, 0, 0], [1 / 3, 1 / 3, 1 / 3, 0], [0, 1 / 3, 1 / 3, 1 / 3], [0, 0, 1 / 2, 1 / 2]]
@@ -49,6 +53,7 @@ for number in range(60):
     if number in (0, 1, 2, 5, 20, 59):
         print(f"after {number:2} rounds:", *(f"{each:6.2f}" for each in numbers), f"   mean {numbers.mean():.2f}")
     numbers = by_own_degree @ numbers
+my_end.compare(round(float(numbers[0]), 2))
 
 # %% [markdown]
 # Not at 3. The ranks at the ends send to fewer ranks, so they count for less. The columns of the matrix show by how
