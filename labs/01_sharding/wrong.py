@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from farandole_tools.lab.mutants import Mutant
+from farandole_tools.lab.mutants import Mutant, Sentences
 
 ORIGINAL = """\
 import numpy as np
@@ -104,6 +104,14 @@ MUTANTS = [
             random = np.random.default_rng(0)
             """,
             "random = np.random.default_rng([seed, rank, epoch])": "",
+        },
+    ),
+    Mutant(
+        name="highest_rank_first",
+        says="Gives the first rows to the last rank: each share is contiguous, in the opposite order of the ranks.",
+        fails={"rows": "the shares should lie one after the other, in rank order"},
+        changes={
+            "start = sum(shares(samples, ranks)[:rank])": "start = sum(shares(samples, ranks)[rank + 1 :])",
         },
     ),
     Mutant(
@@ -279,3 +287,36 @@ MUTANTS = [
         },
     ),
 ]
+
+SENTENCES: Sentences = {
+    "shares": {
+        "Return the number of samples of each rank": ["drops_the_remainder"],
+        "in rank order": ["larger_shares_last"],
+        "Rank r of K gets N // K of the N samples": ["remainder_to_the_last"],
+        "and one more if r < N % K": ["larger_shares_last"],
+        "N and K": "describes the arguments",
+    },
+    "my_rows": {
+        "Return the rows of the data set that belong to `rank`": ["rounds_where_shares_begin", "overlaps_by_one"],
+        "contiguous": ["deals_the_rows_out"],
+        "and in rank order": ["highest_rank_first"],
+    },
+    "batches": {
+        "from step `start` on": ["restarts_from_the_beginning"],
+        "as arrays of row numbers": ["numbers_from_zero"],
+        "every row occurs exactly once": ["drops_the_last_rows", "own_seed_before_cutting"],
+        "Every rank takes exactly `steps` steps": ["unequal_steps"],
+        "differ in size by at most one": ["remainder_to_the_last_batch"],
+        "The order is shuffled": ["not_shuffled", "rotates_the_rows", "shuffles_the_batches"],
+        "differently in every epoch": ["same_order_every_epoch", "two_orders_in_turn", "shuffles_within_batches"],
+        "for every seed": ["forgets_the_seed"],
+        "depends only on the arguments": ["generator_runs_on"],
+        "as if it had never been interrupted": ["cuts_the_rest_anew"],
+        "steps: at least 1": "says what the caller keeps to",
+    },
+    "mean_gradient": {
+        "Return the gradient of the mean loss over the samples of all ranks": ["sum_of_gradients"],
+        "gradients: for each rank": "describes an argument",
+        "counts: for each rank, the number of samples": ["plain_mean"],
+    },
+}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from farandole_tools.lab.mutants import Mutant
+from farandole_tools.lab.mutants import Mutant, Sentences
 
 ORIGINAL = """\
 import numpy as np
@@ -231,6 +231,18 @@ MUTANTS = [
         changes={"arriving = np.empty_like(own)": "arriving = own"},
     ),
     Mutant(
+        name="refuses_an_empty_gradient",
+        says="Treats an empty gradient as a mistake of the caller.",
+        fails={"any length": "length 0: ValueError: there is no gradient"},
+        changes={
+            "rank, size = comm.rank, comm.size": """
+            if not len(gradient):
+                raise ValueError("there is no gradient")
+            rank, size = comm.rank, comm.size
+            """,
+        },
+    ),
+    Mutant(
         name="returns_a_new_array",
         says="Returns the mean in a new array and leaves the gradient itself as it was.",
         fails={
@@ -365,3 +377,17 @@ MUTANTS = [
         },
     ),
 ]
+
+SENTENCES: Sentences = {
+    "ring_all_reduce_mean": {
+        "Replace `gradient` on every rank": ["stops_after_one_round"],
+        "with the mean of all ranks' gradients": ["forgets_to_divide", "divides_twice", "off_by_one_chunk"],
+        "Every rank calls this at the same time": "says what the caller keeps to",
+        "a vector of any length": ["drops_the_remainder", "leaves_out_empty_chunks"],
+        "0 included": ["refuses_an_empty_gradient"],
+        "float32 or float64": ["memory_of_another_type", "sends_float64"],
+        "The result is written into this same array": ["cuts_copies", "divides_a_new_array", "returns_a_new_array"],
+        "sends `array`; returns once rank `to` receives it": ["sends_before_receiving", "receives_before_sending"],
+        "with two arrays": ["receives_into_what_it_sends"],
+    },
+}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from farandole_tools.lab.mutants import Mutant
+from farandole_tools.lab.mutants import Mutant, Sentences
 
 ORIGINAL = """\
 import numpy as np
@@ -336,6 +336,18 @@ MUTANTS = [
         },
     ),
     Mutant(
+        name="refuses_an_empty_vector",
+        says="Treats an empty vector as a mistake of the caller.",
+        fails=dict.fromkeys(("any length", "any number of ranks"), "length 0: ValueError: there is no vector"),
+        changes={
+            "core = 1 << (comm.size.bit_length() - 1)": """
+            if not len(vector):
+                raise ValueError("there is no vector")
+            core = 1 << (comm.size.bit_length() - 1)
+            """,
+        },
+    ),
+    Mutant(
         name="replaces_what_it_keeps",
         says="Overwrites the half that it keeps with what arrives, where it should add.",
         fails={
@@ -563,3 +575,19 @@ MUTANTS = [
         },
     ),
 ]
+
+SENTENCES: Sentences = {
+    "halving_doubling_all_reduce": {
+        "Replace `vector` on every rank": ["stops_half_way"],
+        "with the sum of all ranks' vectors": ["divides_by_the_ranks", "one_round_too_few", "replaces_what_it_keeps"],
+        "Every rank calls this at the same time": "says what the caller keeps to",
+        "need not be a power of two": ["powers_of_two_only", "ranks_beyond_are_left_out"],
+        "float32, of any length": ["drops_the_odd_element", "halves_of_equal_length", "skips_empty_messages"],
+        "0 included": ["refuses_an_empty_vector"],
+        "The result is written into this same array": ["returns_a_new_array"],
+        "The order of the additions is free": "says what is allowed",
+        "but all ranks end with the same bits": ["everybodys_in_its_own_order"],
+        "Allocate at most the size of `vector` in addition": ["works_on_a_copy"],
+        "sends `array`; returns once rank `to` receives it": ["sends_before_receiving"],
+    },
+}

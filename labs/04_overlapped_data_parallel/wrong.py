@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from farandole_tools.lab.mutants import Mutant
+from farandole_tools.lab.mutants import Mutant, Sentences
 
 MUTANTS = [
     Mutant(
@@ -50,6 +50,23 @@ MUTANTS = [
         },
     ),
     Mutant(
+        name="begins_with_the_last_one_again",
+        says="Begins each bucket with the parameter that did not fit, and puts it into the full one, too.",
+        fails={
+            "buckets": "is in more than one bucket",
+            **dict.fromkeys(
+                ("weighted mean", "same bits", "early", "waits", "one order", "unused parameters"),
+                "what is being reduced has been changed",
+            ),
+        },
+        changes={
+            "return [bucket.parameters for bucket in buckets.cut(lengths, most)]": """
+            found = [bucket.parameters for bucket in buckets.cut(lengths, most)]
+            return [range(max(bucket.start - 1, 0), bucket.stop) for bucket in found]
+            """,
+        },
+    ),
+    Mutant(
         name="buckets_of_its_own",
         says="Fills buckets only by half, and sends more messages than needed.",
         fails={"early": "are the buckets those of cut(network.lengths, 20)?"},
@@ -82,6 +99,32 @@ MUTANTS = [
         changes={
             "self.missing = [len(bucket) for bucket in self.buckets]": "",
             "self.missing: list[int] = []": "self.missing = [len(bucket) for bucket in self.buckets]",
+        },
+    ),
+    Mutant(
+        name="fills_up_with_smaller_ones",
+        says="Passes over a parameter that does not fit, and fills the bucket with smaller ones before it.",
+        fails={
+            "buckets": "and each bucket goes on where the one before has stopped",
+            **dict.fromkeys(
+                ("weighted mean", "same bits", "early", "waits", "one order", "unused parameters"),
+                "what is being reduced has been changed",
+            ),
+        },
+        changes={
+            "return [bucket.parameters for bucket in buckets.cut(lengths, most)]": """
+            left, found = list(reversed(range(len(lengths)))), []
+            while left:
+                bucket, room = [left.pop(0)], most
+                room -= lengths[bucket[0]]
+                for number in list(left):
+                    if lengths[number] <= room:
+                        bucket.insert(0, number)
+                        left.remove(number)
+                        room -= lengths[number]
+                found.append(bucket)
+            return found
+            """,
         },
     ),
     Mutant(
@@ -148,6 +191,24 @@ MUTANTS = [
             "unused parameters": "has other values than in one process",
         },
         changes={"part *= self.share": ""},
+    ),
+    Mutant(
+        name="goes_on_after_a_large_one",
+        says="Adds further parameters to a bucket whose one parameter has exceeded its limit already.",
+        fails={"buckets": "elements, and 9 are allowed"},
+        changes={
+            "return [bucket.parameters for bucket in buckets.cut(lengths, most)]": """
+            found, elements = [], 0
+            for number in reversed(range(len(lengths))):
+                if found and (elements > most or elements + lengths[number] <= most):
+                    found[-1] = range(number, found[-1].stop)
+                else:
+                    found.append(range(number, number + 1))
+                    elements = 0
+                elements += lengths[number]
+            return found
+            """,
+        },
     ),
     Mutant(
         name="keeps_the_first_steps_reductions",
@@ -428,3 +489,52 @@ MUTANTS = [
         },
     ),
 ]
+
+SENTENCES: Sentences = {
+    "cut": {
+        "in the order in which backward fills them": ["first_parameters_first"],
+        "A bucket holds consecutive parameters": ["fills_up_with_smaller_ones"],
+        "The first bucket begins with the last parameter": ["first_parameters_first"],
+        "as long as there is room": ["a_bucket_for_each_parameter"],
+        "The second bucket continues from there": ["begins_with_the_last_one_again"],
+        "lengths: the number of elements": "describes an argument",
+        "most: the largest number of elements in a bucket": ["closes_a_bucket_too_late"],
+        "A single parameter with more elements is a bucket by itself": ["goes_on_after_a_large_one"],
+        "The parameter numbers of each bucket": ["forgets_the_last_bucket"],
+        "No bucket is empty": ["first_bucket_may_be_empty"],
+        "no bucket leaves out a parameter that it had room for": ["no_bucket_is_full"],
+    },
+    "Overlapped": {
+        "trained synchronously with its copies on all other ranks": ["weighs_the_sum"],
+        "network: this rank's copy": "describes an argument",
+        "comm.begin(part) begins to replace this part of network.gradients": ["reduces_a_copy"],
+        "Do not touch the part": ["weighs_after_the_beginning", "weighs_all_gradients_after_backward"],
+        "most: the largest number of elements in a bucket, as in `cut`": ["buckets_of_its_own"],
+        "begin each reduction as early as possible": [
+            "waits_for_the_end_of_backward",
+            "counts_only_once",
+            "one_bucket_per_gradient",
+        ],
+        "If False, begin the same ones after it": [
+            "always_overlaps",
+            "all_at_once_without_overlap",
+            "other_way_round_without_overlap",
+        ],
+    },
+    "Overlapped.step": {
+        "Compute the gradient of this rank's samples": ["begins_with_the_first_gradient"],
+        "sum it over all ranks": [
+            "keeps_the_first_steps_reductions",
+            "waits_for_the_last_one_only",
+            "updates_before_it_waits",
+        ],
+        "update once": ["updates_after_every_bucket"],
+        "Every rank calls this at the same time": "says what the caller keeps to",
+        "Do not wait for a reduction before": ["waits_at_once"],
+        "in the same order, whatever the order": ["whichever_is_complete_first"],
+        "never reported by backward": ["only_buckets_whose_gradients_come", "nothing_after_backward"],
+        "samples: this rank's part": "describes an argument",
+        "share: this rank's fraction": "describes an argument",
+        "share times gradient": ["forgets_the_share", "plain_mean"],
+    },
+}

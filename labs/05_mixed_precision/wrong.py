@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from farandole_tools.lab.mutants import Mutant
+from farandole_tools.lab.mutants import Mutant, Sentences
 
 MUTANTS = [
     Mutant(
@@ -108,6 +108,47 @@ MUTANTS = [
             "small updates": "after 64 steps master has moved by",
         },
         changes={"gradient *= share / scale": "gradient /= max(share, 1e-3) * scale"},
+    ),
+    Mutant(
+        name="ignores_the_first_value",
+        says="Begins with the default factor, whatever value it is given.",
+        fails={"scale": "before the first step the value is 65536"},
+        changes={
+            "class MixedPrecision:": """
+            class LossScale(LossScale):
+                def __init__(self, value=2.0**16, patience=2000):
+                    super().__init__(2.0**16, patience)
+
+
+            class MixedPrecision:
+            """,
+        },
+    ),
+    Mutant(
+        name="never_falls",
+        says="Restarts its count at an overflow, and does not try a smaller factor.",
+        fails={"scale": "after 1 overflow the value is 8, and should be 4"},
+        changes={
+            "class MixedPrecision:": """
+            class LossScale(LossScale):
+                def observe(self, finite):
+                    value = self.value
+                    super().observe(finite)
+                    self.value = max(value, self.value)
+
+
+            class MixedPrecision:
+            """,
+        },
+    ),
+    Mutant(
+        name="passes_master_itself",
+        says="Passes the float32 parameters to backward, which computes in 16 bits.",
+        fails=dict.fromkeys(
+            ("steps", "shares", "small gradients", "small updates", "any scale", "skip", "one message"),
+            "backward computes in float16",
+        ),
+        changes={"half = self.master.astype(np.float16)": "half = self.master"},
     ),
     Mutant(
         name="tells_the_scale_of_overflows",
@@ -383,6 +424,17 @@ MUTANTS = [
         },
     ),
     Mutant(
+        name="up_the_gradient",
+        says="Adds the gradient to the parameters, where it has to be subtracted.",
+        fails={
+            "steps": "master moves by the gradient upwards: subtract it",
+            "shares": "master moves by the gradient upwards: subtract it",
+            "small gradients": "after 4 steps master has moved by",
+            "small updates": "after 64 steps master has moved by",
+        },
+        changes={"self.master -= self.rate * gradient": "self.master += self.rate * gradient"},
+    ),
+    Mutant(
         name="weighs_in_16_bits",
         says="Multiplies by the share before it goes to float32, and loses digits that the gradient has.",
         fails={"shares": "is something in 16 bits after backward"},
@@ -407,3 +459,51 @@ MUTANTS = [
         },
     ),
 ]
+
+SENTENCES: Sentences = {
+    "LossScale": {
+        "The loss scale: the factor": "names what the class is",
+        "value: the initial factor": ["ignores_the_first_value"],
+        "patience: the number of consecutive steps": ["another_patience"],
+        "value: the factor for the next step": ["never_falls"],
+    },
+    "LossScale.observe": {
+        "choose the factor for the next one": ["never_grows"],
+        "halve the factor": ["never_falls"],
+        "but not below 1": ["falls_below_one"],
+        "After `patience` consecutive steps without overflow, double it": ["never_grows"],
+        "the count of steps restarts at 0": ["counts_across_an_overflow", "grows_at_every_step_from_then_on"],
+        "False means overflow": ["tells_the_scale_of_overflows", "tells_the_scale_of_its_own_gradient"],
+    },
+    "MixedPrecision": {
+        "A network that computes in float16": ["passes_master_itself"],
+        "returns the gradient of scale times the mean loss": ["forgets_to_divide", "never_scales"],
+        "values: the initial parameters": "describes an argument",
+        "the parameters move by −rate times the gradient": ["up_the_gradient"],
+        "scale.value is the factor to use": ["divides_by_the_next_scale"],
+        "call scale.observe(finite) once for every step": ["tells_the_scale_good_steps_only"],
+        "The checks do not use your own LossScale here": "says what the checks do",
+        "comm: this rank's communicator": "describes an argument",
+        "one vector of float32; the same on all ranks after every step": [
+            "remembers_in_16_bits",
+            "remembers_in_64_bits",
+            "goes_on_from_what_was_rounded",
+        ],
+    },
+    "MixedPrecision.step": {
+        "Compute the gradient of this rank's samples, sum it over all ranks": ["casts_only_once"],
+        "and update": ["leaves_out_what_16_bits_do_not_show"],
+        "Every rank calls this at the same time": "says what the caller keeps to",
+        "It calls all_reduce once": ["asks_all_ranks", "stays_away_with_an_overflow"],
+        "with the whole gradient": ["in_two_messages"],
+        "in float32": ["reduces_in_16_bits", "reduces_in_64_bits", "divides_in_16_bits", "weighs_in_16_bits"],
+        "If any rank has an overflow": [
+            "looks_at_its_own_gradient",
+            "looks_for_infinities_only",
+            "puts_zeros_for_what_is_infinite",
+        ],
+        "it may be empty": ["stays_away_without_samples"],
+        "share: this rank's fraction": "describes an argument",
+        "share times gradient": ["forgets_the_share", "plain_mean", "weighs_the_sum", "divides_by_the_share"],
+    },
+}

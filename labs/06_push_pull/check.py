@@ -33,6 +33,8 @@ def check_ranges(student: Any, comm: Comm) -> None:
         parts = list(parts)
         expect(all(isinstance(part, range) for part in parts), f"{call} should be a list of ranges like range(0, 3)")
         expect(len(parts) == ranges, f"{call} has {len(parts)} ranges")
+        ascending = sorted(parts, key=lambda part: part.start)
+        expect(parts == ascending, f"{call} begins with {parts[0]}: the ranges are in the order of their keys")
         next_key = 0
         for part in parts:
             expect(part.start <= next_key, f"{call}: key {next_key} is in no range")
@@ -142,6 +144,14 @@ def check_moving(student: Any, comm: Comm) -> None:
         expect(all_parts == ranges, f"{call} changes the list of ranges that it is given")
         given = list(given)
         expect(
+            given == right or sorted(given) != right,
+            f"{call} is {shortened(given)}: these are the right ranges, and not in ascending order",
+        )
+        expect(
+            given != [ranges[number].start for number in right],
+            f"{call} is {shortened(given)}: these are first keys: a range's number is its index in `ranges`",
+        )
+        expect(
             given == right,
             f"{call} is {shortened(given)}; your own ring has other servers for the first keys of the ranges "
             f"{shortened(right)} with the new server than without it",
@@ -157,6 +167,11 @@ def check_store(student: Any, comm: Comm) -> None:
     applied = store.push(2, 1, 0, gradient)
     after = np.array(store.pull(2))
     right = np.arange(5.0) - 2
+    expect(
+        not applied or not np.array_equal(after, np.arange(5.0)),
+        f"push returns {applied}, and the pull after it has the parameters from before it: a pull returns the current "
+        "ones",
+    )
     expect(
         not np.array_equal(after, np.arange(5.0)),
         "the first push of all, with clock 0, changes nothing: is it taken for a duplicate?",
@@ -394,10 +409,12 @@ def check_bytes(student: Any, comm: Comm) -> None:
     else:
         right = PARTS.rounds * ((pushed + pulled + 1) * request + 8 * width * pushed)
         what = f"{pushed} pushes of {width} values, {counted(pulled, 'pull')} and one DONE per round"
+    hint = "are only the requested ranges sent?"
+    if comm.bytes_sent < right:
+        hint = "is each request served until DONE, and are gradients and parameters float64?"
     expect(
         comm.bytes_sent == right,
-        f"rank {comm.rank} sent {comm.bytes_sent:,} bytes where {right:,} are right ({what}): "
-        "are only the requested ranges sent?",
+        f"rank {comm.rank} sent {comm.bytes_sent:,} bytes where {right:,} are right ({what}): {hint}",
     )
     with comm.case("what a client requests"):
         judge_requests(student, comm)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from farandole_tools.lab.mutants import Mutant
+from farandole_tools.lab.mutants import Mutant, Sentences
 
 MUTANTS = [
     Mutant(
@@ -164,6 +164,26 @@ def cut(number_of_keys: int, ranges: int) -> list[range]:
         },
     ),
     Mutant(
+        name="ends_a_turn_with_the_first_pull",
+        says="Serves the next worker when this one has pulled a range, although it has not sent DONE.",
+        fails={
+            **dict.fromkeys(("acknowledged", "two servers"), "deadlock: rank"),
+            "bytes": "is each request served until DONE",
+        },
+        changes={
+            "comm.send(store.pull(number), worker)": """
+            comm.send(store.pull(number), worker)
+            break
+            """,
+        },
+    ),
+    Mutant(
+        name="first_keys_for_numbers",
+        says="Returns the first keys of the ranges that move, not their numbers.",
+        fails={"moving": "these are first keys: a range's number is its index in `ranges`"},
+        changes={"return [number for number, part in enumerate(ranges) if": "return [part.start for part in ranges if"},
+    ),
+    Mutant(
         name="forgets_the_rate",
         says="Moves the parameters by the gradient itself.",
         fails={"store": "the rate is missing"},
@@ -178,6 +198,17 @@ def cut(number_of_keys: int, ranges: int) -> list[range]:
     return [number for number, part in enumerate(ranges) if before.server_of(part.start) != after.server_of(part.start)]
     """: """
             return [number for number in range(len(ranges)) if before.server_of(number) != after.server_of(number)]
+            """,
+        },
+    ),
+    Mutant(
+        name="gradients_of_32_bits",
+        says="Sends gradients as float32, which no other server would understand.",
+        fails={"bytes": "and are gradients and parameters float64?"},
+        changes={
+            "gradient = np.empty(len(ranges[number]))": "gradient = np.empty(len(ranges[number]), np.float32)",
+            "self.comm.send(gradient[part.start : part.stop], server)": """
+            self.comm.send(gradient[part.start : part.stop].astype(np.float32), server)
             """,
         },
     ),
@@ -219,6 +250,26 @@ def cut(number_of_keys: int, ranges: int) -> list[range]:
             def cut(number_of_keys: int, ranges: int) -> list[range]:
             """,
             "after = before.with_server(new)": "after = HashRing([*servers, new])",
+        },
+    ),
+    Mutant(
+        name="largest_number_first",
+        says="Returns the ranges that move in descending order.",
+        fails={"moving": "these are the right ranges, and not in ascending order"},
+        changes={
+            "return [number for number, part in enumerate(ranges) if": """
+            return [number for number, part in reversed([*enumerate(ranges)]) if
+            """,
+        },
+    ),
+    Mutant(
+        name="last_keys_first",
+        says="Returns the ranges in descending order of the keys.",
+        fails={"ranges": "the ranges are in the order of their keys"},
+        changes={
+            "return [range(part.start, part.stop) for part in keys.cut(number_of_keys, ranges)]": """
+            return [range(part.start, part.stop) for part in keys.cut(number_of_keys, ranges)][::-1]
+            """,
         },
     ),
     Mutant(
@@ -337,6 +388,40 @@ def cut(number_of_keys: int, ranges: int) -> list[range]:
         },
     ),
     Mutant(
+        name="pulls_from_a_cache",
+        says="Copies a range at its first pull, and returns this copy from then on.",
+        fails={
+            "store": "a pull returns the current ones",
+            "duplicates": "is not applied, and must be",
+            "acknowledged": "after the pull the parameter of key",
+            "two servers": "lacks the worker's own push",
+        },
+        changes={
+            "self.clocks = VectorClocks()": """
+            self.clocks = VectorClocks()
+            self.copies = {}
+            """,
+            "return self.parts[number].copy()": "return self.copies.setdefault(number, self.parts[number].copy())",
+        },
+    ),
+    Mutant(
+        name="pulls_the_whole_vector",
+        says="Answers a pull with a vector of all keys; the client takes the part that it needs.",
+        fails={"bytes": "are only the requested ranges sent?"},
+        changes={
+            "comm.send(store.pull(number), worker)": """
+            whole = np.zeros(ranges[-1].stop)
+            whole[ranges[number].start : ranges[number].stop] = store.pull(number)
+            comm.send(whole, worker)
+            """,
+            "self.comm.receive(parameters[part.start : part.stop], server)": """
+            whole = np.empty(self.ranges[-1].stop)
+            self.comm.receive(whole, server)
+            parameters[part.start : part.stop] = whole[part.start : part.stop]
+            """,
+        },
+    ),
+    Mutant(
         name="pushes_the_beginning",
         says="Sends as many values as the range has, but from the beginning of the gradient.",
         fails={
@@ -411,6 +496,15 @@ def cut(number_of_keys: int, ranges: int) -> list[range]:
         },
     ),
     Mutant(
+        name="serves_one_round",
+        says="Serves each worker once, whatever the number of rounds.",
+        fails={
+            **dict.fromkeys(("acknowledged", "two servers"), "returned; rank"),
+            "bytes": "is each request served until DONE",
+        },
+        changes={"for worker in list(workers) * rounds:": "for worker in workers:"},
+    ),
+    Mutant(
         name="tells_only_the_servers_it_used",
         says="Ends the round only at the servers to which it has pushed: the others wait for ever.",
         fails={"two servers": "deadlock: "},
@@ -433,6 +527,21 @@ def cut(number_of_keys: int, ranges: int) -> list[range]:
         changes={"self.parts[number] -= self.rate * gradient": "self.parts[number] += self.rate * gradient"},
     ),
     Mutant(
+        name="waits_for_the_last_acknowledgement",
+        says="Sends all pushes first, while the server waits with the first acknowledgement.",
+        fails=dict.fromkeys(("acknowledged", "bytes"), "all wait in send: no rank receives"),
+        changes={
+            """
+            self.comm.receive(applied, server)
+            total += int(applied[0])
+            """: "",
+            "return total": """
+            self.comm.receive(applied, server)
+            return int(applied[0]) * len(numbers)
+            """,
+        },
+    ),
+    Mutant(
         name="whole_gradient_with_every_range",
         says="Sends the whole gradient with every range; the server takes the part that it needs.",
         fails={
@@ -448,3 +557,88 @@ def cut(number_of_keys: int, ranges: int) -> list[range]:
         },
     ),
 ]
+
+SENTENCES: Sentences = {
+    "comments": {
+        "The requests of a worker to a server": "names what follows",
+        "Each begins with three integers": ["clock_before_the_range"],
+        "PUSH sends the gradient of that range": ["whole_gradient_with_every_range"],
+        "np.array([0]) if it was a duplicate": ["always_says_applied"],
+        "PULL receives the parameters of that range": ["pulls_the_whole_vector"],
+        "DONE ends the worker's round": ["ends_a_turn_with_the_first_pull"],
+        "All numbers in messages are int64": ["requests_of_floats"],
+        "all gradients and parameters float64": ["gradients_of_32_bits"],
+    },
+    "cut": {
+        "Return the keys 0 … keys − 1 as contiguous ranges": ["drops_the_remainder"],
+        "in order": ["last_keys_first"],
+        "differ by at most one": ["remainder_to_the_last"],
+        "keys, ranges": "says what the caller keeps to",
+    },
+    "HashRing": {
+        "a key belongs to the next server clockwise": ["modulo_the_servers", "does_not_close_the_circle"],
+        "the order makes no difference": ["named_by_place_in_the_list"],
+        "the number of points of each server": ["ignores_virtual_nodes", "one_point_per_server"],
+    },
+    "HashRing.server_of": {
+        "Return the server that holds `key`": ["does_not_close_the_circle"],
+        "Every process computes the same result": ["hash_of_this_process"],
+    },
+    "moving": {
+        "Return the numbers of the ranges that change their server": ["goes_by_the_number_of_the_range"],
+        "A range moves as a whole": ["moves_with_any_key"],
+        "A range's number is its index": ["first_keys_for_numbers"],
+        "in ascending order": ["largest_number_first"],
+        "The arguments are not changed": ["adds_to_the_servers", "removes_the_ranges_that_move"],
+    },
+    "Store": {
+        "The parameters that one server holds": "names what the class is",
+        "parts: range number": "describes an argument",
+        "The store owns the arrays": "says what is allowed",
+        "rate: the learning rate": ["forgets_the_rate"],
+    },
+    "Store.push": {
+        "Move the parameters of range `number` by −rate · gradient": ["up_the_gradient", "scales_the_gradient_itself"],
+        "unless this is a duplicate": ["applies_duplicates"],
+        "have increasing clocks": "says what the caller keeps to",
+        "if its clock is not above the highest one": ["compares_with_the_last_clock_only", "clocks_begin_at_one"],
+        "from this worker": ["one_clock_per_range"],
+        "for this range": ["one_clock_per_worker"],
+        "Whether the gradient has been applied": ["always_says_applied"],
+    },
+    "Store.pull": {
+        "Return the current parameters": ["pulls_from_a_cache"],
+        "Later pushes do not change the result": ["pull_is_no_copy"],
+    },
+    "serve": {
+        "in each round": ["serves_one_round"],
+        "each until it sends DONE": ["ends_a_turn_with_the_first_pull"],
+        "ranges: all ranges": "describes an argument",
+        "in the order in which they are served": ["serves_in_an_order_of_its_own"],
+        "comm: this rank's communicator": "describes an argument",
+    },
+    "Client": {
+        "A worker's client of the parameter servers": "names what the class is",
+        "ranges: all ranges": "describes an argument",
+        "holders: for each range": "describes an argument",
+        "Every server holds at least one": "says what the caller keeps to",
+        "comm: as in": "describes an argument",
+    },
+    "Client.push": {
+        "Push some ranges of a gradient": ["pushes_the_beginning"],
+        "return once each has been acknowledged": [
+            "waits_for_the_last_acknowledgement",
+            "acknowledges_before_applying",
+        ],
+        "numbers: the numbers of the ranges": "describes an argument",
+        "gradient: one value for every key": ["pushes_the_beginning"],
+        "The number of ranges that were applied": ["counts_what_it_pushes"],
+    },
+    "Client.pull": {
+        "Pull some ranges": ["pulls_every_range"],
+        "and write them into `parameters`": ["clears_what_it_does_not_pull"],
+    },
+    "Client.end_round": {
+        "Send DONE to every server": ["tells_only_the_servers_it_used"],
+    },
+}

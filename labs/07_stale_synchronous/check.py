@@ -154,7 +154,8 @@ class Play:
         except (TypeError, ValueError):
             expect(False, f"{call} returns {str(answer)[:60]}: a list of pairs (worker, clock) is needed")
         for gradient in gradients:
-            expect(gradient in self.pushed, f"{call} applies {told([gradient])}, which has not been pushed")
+            hint = ": a gradient is the pair (worker, clock)" if gradient[::-1] in self.pushed else ""
+            expect(gradient in self.pushed, f"{call} applies {told([gradient])}, which has not been pushed{hint}")
             self.applied.setdefault(gradient, []).append(call)
         self.answers.append((call, gradients))
         if self.late is None and (due := self.due()):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from farandole_tools.lab.mutants import Mutant
+from farandole_tools.lab.mutants import Mutant, Sentences
 
 ORIGINAL = """\
 import math
@@ -182,6 +182,12 @@ MUTANTS = [
         changes={"self.held = [gradient for gradient in self.held if gradient not in now]": "self.held = []"},
     ),
     Mutant(
+        name="fails_when_none_is_left",
+        says="Looks for the slowest worker when the last one has left, and there is none.",
+        fails=dict.fromkeys(("every gradient once", "leaving", "real ranks"), "ValueError: min()"),
+        changes={"begun = min(self.begun.values(), default=math.inf)": "begun = min(self.begun.values())"},
+    ),
+    Mutant(
         name="forgets_that_a_worker_left",
         says="Keeps the clock of a worker that has left: sooner or later all wait for it.",
         fails={"leaving": "still has to wait", "real ranks": "all workers wait for ever"},
@@ -208,6 +214,21 @@ MUTANTS = [
         },
     ),
     Mutant(
+        name="holds_the_first_ones",
+        says="Holds the gradients of the first s iterations, too, until every worker has begun.",
+        fails=dict.fromkeys(("reads", "leaving"), "it is of the first s, so it must be held no longer"),
+        changes={"if clock - self.staleness < begun": "if max(clock - self.staleness, 0) < begun"},
+    ),
+    Mutant(
+        name="iteration_before_the_worker",
+        says="Returns pairs of the iteration and the worker.",
+        fails=dict.fromkeys(
+            ("bound", "liveness", "every gradient once", "reads", "staleness zero", "leaving", "real ranks"),
+            "which has not been pushed: a gradient is the pair (worker, clock)",
+        ),
+        changes={"return now": "return [(clock, worker) for worker, clock in now]"},
+    ),
+    Mutant(
         name="measures_from_the_fastest",
         says="Compares with the fastest worker instead of the slowest: stops those that are behind.",
         fails={
@@ -222,6 +243,14 @@ MUTANTS = [
             return max(self.clocks.values()) - self.clocks[worker] <= self.staleness
             """,
         },
+    ),
+    Mutant(
+        name="numbers_as_places",
+        says="Assumes that the workers are numbered 0, 1, 2, and so on.",
+        fails=dict.fromkeys(
+            ("bound", "liveness", "every gradient once", "reads", "leaving", "real ranks"), "KeyError: "
+        ),
+        changes={"dict.fromkeys(workers, 0)": "dict.fromkeys(range(len(workers)), 0)"},
     ),
     Mutant(
         name="one_too_far",
@@ -339,3 +368,45 @@ MUTANTS = [
         },
     ),
 ]
+
+SENTENCES: Sentences = {
+    "comments": {"the worker's number, and the number of the iteration": ["iteration_before_the_worker"]},
+    "StaleSynchronous": {
+        "The rules of a parameter server": "names what the class is",
+        "the number of iterations it has completed": ["counts_what_has_only_begun"],
+        "So iteration c takes it": "follows from the sentence before",
+        "The server calls these methods": "says what the caller keeps to",
+        "may_start (repeated until": ["counts_a_start_when_asked"],
+        "A worker may leave at any time": ["forgets_that_a_worker_left"],
+        "exactly once": ["applies_held_gradients_again", "drops_what_is_early"],
+    },
+    "StaleSynchronous.__init__": {
+        "not necessarily 0, 1, 2": ["numbers_as_places"],
+        "staleness: the bound s, 0 or more": ["one_too_few"],
+    },
+    "StaleSynchronous.may_start": {
+        "Return whether `worker` may start": ["measures_from_the_fastest"],
+        "exceeds the smallest clock": ["waits_until_all_are_level"],
+        "of all present workers": ["forgets_that_a_worker_left"],
+        "by at most s": ["one_too_far"],
+        "This call changes no state": ["counts_an_iteration_when_asked"],
+    },
+    "StaleSynchronous.started": {
+        "begins its next iteration": ["counts_what_is_completed"],
+        "The gradients to apply now": ["removes_while_it_iterates"],
+        "as soon as every present worker": ["holds_one_iteration_too_long", "releases_one_iteration_early"],
+        "and at once if c < s": ["holds_the_first_ones"],
+        "The parameters that `worker` has just read": "says what the server does",
+    },
+    "StaleSynchronous.push": {
+        "Record that `worker` has completed iteration": ["counts_an_iteration_when_asked"],
+        "by the same rule": ["applies_everything_at_once"],
+        "held back and applied later": ["drops_what_is_early"],
+    },
+    "StaleSynchronous.leave": {
+        "no worker waits for it": ["forgets_that_a_worker_left"],
+        "are still applied": ["discards_what_a_leaver_has_pushed"],
+        "by the same rule": ["waits_for_the_next_call_at_a_leave"],
+        "When the last worker leaves": ["fails_when_none_is_left", "releases_nothing_at_a_leave"],
+    },
+}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from farandole_tools.lab.mutants import Mutant
+from farandole_tools.lab.mutants import Mutant, Sentences
 
 ORIGINAL = """\
 from farandole.model_parallel.steps import Backward, Forward, Update
@@ -169,6 +169,23 @@ MUTANTS = [
         changes={"warm_up = min(stages - stage - 1, micro_batches)": "warm_up = min(stages - 1, micro_batches)"},
     ),
     Mutant(
+        name="sends_by_itself",
+        says="Yields a message after each pass, although a pass sends its own result.",
+        fails=dict.fromkeys(
+            ("complete", "order", "memory", "bubble", "one update", "few micro batches", "real ranks"),
+            "where Forward(k), Backward(k) or Update() is needed",
+        ),
+        changes={
+            "from farandole.model_parallel.steps import Backward, Forward, Update": """
+            from farandole.model_parallel.steps import Backward, Forward, SendActivation, Update
+            """,
+            "yield Forward(micro_batch)": """
+            yield Forward(micro_batch)
+            yield SendActivation(micro_batch, stage + 1, stage + 1)
+            """,
+        },
+    ),
+    Mutant(
         name="takes_the_newest_back",
         says="Runs the backward pass of the newest micro-batch, instead of the oldest.",
         fails={
@@ -260,3 +277,20 @@ MUTANTS = [
         },
     ),
 ]
+
+SENTENCES: Sentences = {
+    "computations": {
+        "Yield the computations of one pipeline stage": ["forgets_the_cool_down"],
+        "in order, by the schedule 1F1B": ["one_at_a_time", "takes_the_newest_back", "warm_up_one_too_short"],
+        "This is a generator": "a list of the same computations is used in the same way",
+        "It sends and receives nothing": ["sends_by_itself"],
+        "Forward(k)": ["order_of_gpipe", "same_warm_up_everywhere"],
+        "Backward(k)": ["backward_before_forward"],
+        "by the gradients of all micro-batches": ["updates_before_the_cool_down", "never_updates"],
+        "once, at the end": ["updates_after_every_backward_pass"],
+        "0 to stages − 1": ["warm_up_one_too_long"],
+        "The data enter at stage 0": ["counts_from_the_wrong_end"],
+        "stages: the number of stages": "describes an argument",
+        "it may be smaller than the number of stages": ["expects_enough_micro_batches"],
+    },
+}

@@ -72,7 +72,9 @@ class Case:
         layer = student.ColumnLinear(self.dense.weight.copy(), self.dense.bias.copy(), self.comm)
         rows, columns = self.rows(self.dense.weight), self.columns(self.dense.weight)
         hint = cut_into("columns", self.outputs)
-        self.same(layer, "weight", columns, (rows, "has rows of A: a column layer has columns"), hint=hint)
+        turned = rows, "has rows of A: a column layer has columns"
+        others = [(self.dense.weight[:, part], f"is the part of rank {rank}") for rank, part in enumerate(self.outputs)]
+        self.same(layer, "weight", columns, turned, *others, hint=hint)
         whole = self.dense.bias, "is all of b: its columns are enough"
         self.same(layer, "bias", self.columns(self.dense.bias), whole, hint=hint)
         return layer
@@ -81,7 +83,9 @@ class Case:
         layer = student.RowLinear(self.dense.weight.copy(), self.dense.bias.copy(), self.comm)
         rows, columns = self.rows(self.dense.weight), self.columns(self.dense.weight)
         hint = cut_into("rows", self.inputs)
-        self.same(layer, "weight", rows, (columns, "has columns of A: a row layer has rows"), hint=hint)
+        turned = columns, "has columns of A: a row layer has rows"
+        others = [(self.dense.weight[part], f"is the part of rank {rank}") for rank, part in enumerate(self.inputs)]
+        self.same(layer, "weight", rows, turned, *others, hint=hint)
         text = "is a piece of b: every rank makes the whole y, so it keeps the whole bias"
         pieces = [(self.dense.bias[own], text) for own in (self.own_outputs, self.own_inputs)]
         self.same(layer, "bias", self.dense.bias, *pieces)

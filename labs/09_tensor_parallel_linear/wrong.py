@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from farandole_tools.lab.mutants import Mutant
+from farandole_tools.lab.mutants import Mutant, Sentences
 
 MUTANTS = [
     Mutant(
@@ -287,6 +287,15 @@ MUTANTS = [
         changes={"bias.copy(), comm": "bias, comm"},
     ),
     Mutant(
+        name="keeps_the_whole_bias",
+        says="Keeps all of b in the column layer, as in the row layer.",
+        fails=dict.fromkeys(
+            ("parts", "column forward", "column backward", "uneven sizes", "bytes", "messages", "training"),
+            "is all of b: its columns are enough",
+        ),
+        changes={"weight[:, own].copy(), bias[own].copy(), comm": "weight[:, own].copy(), bias.copy(), comm"},
+    ),
+    Mutant(
         name="keeps_the_whole_matrix",
         says="Keeps the whole matrix beside its own columns.",
         fails={"parts": "ColumnLinear keeps all of A, as .whole"},
@@ -294,6 +303,19 @@ MUTANTS = [
             "own = slices(equal_shares(len(bias), comm.size))[comm.rank]": """
             self.whole = weight
             own = slices(equal_shares(len(bias), comm.size))[comm.rank]
+            """,
+        },
+    ),
+    Mutant(
+        name="last_rank_has_the_first_columns",
+        says="Numbers the parts of A from the last one.",
+        fails=dict.fromkeys(
+            ("parts", "column forward", "column backward", "uneven sizes", "bytes", "messages", "training"),
+            "ColumnLinear's weight on rank 0 is the part of rank 3",
+        ),
+        changes={
+            "own = slices(equal_shares(len(bias), comm.size))[comm.rank]": """
+            own = slices(equal_shares(len(bias), comm.size))[comm.size - 1 - comm.rank]
             """,
         },
     ),
@@ -351,6 +373,26 @@ MUTANTS = [
         changes={"return total.reshape(part.shape)": "return total.reshape(part.shape) / comm.size"},
     ),
     Mutant(
+        name="turns_its_gradient",
+        says="Sets the gradient of the transposed matrix.",
+        fails={
+            "column backward": "ColumnLinear's weight_gradient on rank 0 has the shape (6, 12) where (12, 6) is right",
+            "uneven sizes": "has the shape",
+            "training": "has the shape",
+        },
+        changes={
+            """
+            self.weight_gradient = self.x.T @ gradient
+            self.bias_gradient = gradient.sum(axis=0)
+            return all_reduce(gradient @ self.weight.T, self.comm)
+            """: """
+            self.weight_gradient = gradient.T @ self.x
+            self.bias_gradient = gradient.sum(axis=0)
+            return all_reduce(gradient @ self.weight.T, self.comm)
+            """,
+        },
+    ),
+    Mutant(
         name="turns_the_matrix_once",
         says="Transposes its matrix once, when the layer is made, and uses that in every backward pass.",
         fails={"training": "does each pass use weight and bias as they are now"},
@@ -370,3 +412,46 @@ MUTANTS = [
         },
     ),
 ]
+
+SENTENCES: Sentences = {
+    "ColumnLinear": {
+        "each rank holds the whole x and computes some columns of y": ["cuts_the_other_way", "gathers_the_columns"],
+        "Every rank makes the layer": "says what the caller keeps to",
+        "weight: the whole A": "describes an argument",
+        "The layer copies its part": ["keeps_a_view"],
+        "and does not keep A": ["keeps_the_whole_matrix"],
+        "bias: the whole b": "describes an argument",
+        "comm: as in": "describes an argument",
+        "part number comm.rank": ["last_rank_has_the_first_columns"],
+        "that `np.array_split` makes": ["drops_the_remainder"],
+        "The training loop updates it": ["turns_the_matrix_once"],
+        "bias: the same columns of b": ["keeps_the_whole_bias"],
+        "of the last backward pass": ["adds_to_the_last_gradient"],
+        "shaped like `weight` and `bias`": ["turns_its_gradient"],
+    },
+    "ColumnLinear.forward": {
+        "Return this rank's columns of y": ["adds_up_the_columns", "gathers_the_columns"],
+    },
+    "ColumnLinear.backward": {
+        "Set the parameters' gradients": ["mean_over_the_batch", "adds_up_the_gradients_of_the_weight"],
+        "return that of the whole x": ["forgets_the_sum_on_the_way_back"],
+        "in the last forward pass": ["goes_back_with_the_first_batch"],
+    },
+    "RowLinear": {
+        "each rank holds some columns of x and the same rows of A": ["cuts_the_other_way"],
+        "and all get the whole y": ["forgets_the_sum"],
+        "Every rank makes the layer": "says what the caller keeps to",
+        "as in `ColumnLinear`": "describes the arguments",
+        "weight: this rank's rows of A": ["cuts_the_other_way", "drops_the_remainder"],
+        "bias: the whole b": ["cuts_the_bias_of_rows", "keeps_the_bias_it_was_given"],
+        "of the last backward pass": ["adds_to_the_last_gradient"],
+    },
+    "RowLinear.forward": {
+        "Return the whole y": ["adds_the_bias_on_every_rank", "takes_the_mean", "forgets_the_sum"],
+    },
+    "RowLinear.backward": {
+        "Set the parameters' gradients": ["adds_up_the_gradient_of_the_bias"],
+        "return that of this rank's columns of x": ["adds_up_on_both_ways"],
+        "in the last forward pass": ["goes_back_with_the_first_batch"],
+    },
+}

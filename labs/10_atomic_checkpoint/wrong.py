@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from farandole_tools.lab.mutants import Mutant
+from farandole_tools.lab.mutants import Mutant, Sentences
 
 ORIGINAL = """\
 import hashlib
@@ -87,6 +87,12 @@ MUTANTS = [
             if len(content) < 8 or hashlib.sha256(content[8:]).digest() != digest:
             """,
         },
+    ),
+    Mutant(
+        name="expects_a_checkpoint",
+        says="Assumes that some file is whole: where nothing has been saved, or all is damaged, load fails.",
+        fails=dict.fromkeys(("load", "crash", "flipped bytes", "truncated"), "ValueError: max()"),
+        changes={", default=None": ""},
     ),
     Mutant(
         name="expects_a_whole_header",
@@ -487,6 +493,17 @@ MUTANTS = [
         },
     ),
     Mutant(
+        name="step_0_is_no_checkpoint",
+        says="Treats step 0 as no checkpoint.",
+        fails={"load": "load returns None, but step 0 has just been saved"},
+        changes={
+            'return int.from_bytes(content[:8], "big"), content[8:]': """
+            step = int.from_bytes(content[:8], "big")
+            return (step, content[8:]) if step else None
+            """,
+        },
+    ),
+    Mutant(
         name="step_in_a_file_of_its_own",
         says="Replaces first the payload and then the step: in between they do not belong together.",
         fails={
@@ -566,3 +583,37 @@ MUTANTS = [
         },
     ),
 ]
+
+SENTENCES: Sentences = {
+    "save": {
+        "Save the state of the training": "names what the function does",
+        "If the machine crashes during this call": [
+            "overwrites_in_place",
+            "removes_before_the_folder_is_synced",
+            "step_in_a_file_of_its_own",
+            "zero_length_file",
+        ],
+        "the new one is on the disk": ["no_sync_before_the_rename", "no_sync_of_the_folder"],
+        "the one that `load` returned before is still there": [
+            "one_slot",
+            "overwrites_the_newest",
+            "slot_by_the_step",
+            "alternates_after_damage",
+            "keeps_the_two_highest_steps",
+        ],
+        "Only the disk keeps state": ["remembers_the_checkpoint", "remembers_the_slot", "hash_of_this_process"],
+        "files of a save that was interrupted": ["believes_the_temporary_file", "leaves_temporaries"],
+        "The number of files is bounded": ["keeps_everything"],
+        "data that is not synced may be lost": ["no_sync_before_the_rename"],
+        "step: 0 or more": ["step_0_is_no_checkpoint"],
+        "and above the step": "says what the caller keeps to",
+        "as any number of bytes": ["length_in_two_bytes", "no_payload_is_no_checkpoint"],
+    },
+    "load": {
+        "Return the step and the payload of the newest checkpoint": ["loads_slot_0", "sorts_the_names"],
+        "A file with changed bytes": ["no_checksum", "adds_up_the_bytes", "checksum_without_the_step"],
+        "with bytes missing at the end": ["expects_a_whole_header"],
+        "it never raises an error": ["raises_when_the_checksum_differs"],
+        "Return None if no checkpoint is whole": ["expects_a_checkpoint"],
+    },
+}

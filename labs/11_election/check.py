@@ -33,6 +33,7 @@ RESTLESS = 60  # plays
 EVENTS = 14
 ENOUGH = 50_000  # calls in one play; a right answer needs a thousand or two
 PATIENCE_S = 10.0  # of a member, and twice as long at most
+HEARTBEAT_S = 3.0
 MANY = 1000  # actions returned by one call; a right answer has a few more than there are members
 
 
@@ -203,6 +204,8 @@ def check_agree(student: Any, comm: LabCommunicator) -> None:
         for starter in numbers:
             with comm.case(f"{group(numbers)}, {starter} starts"):
                 play = Play(student, numbers, delay_s=STEADY)
+                term = play.members[starter].term
+                expect(term == 0, f"member {starter} is in term {term} at the beginning, which is term 0")
                 play.start(starter)
                 play.run(ELECTED)
                 expect(play.agree(), f"nothing is in the way, and at {ELECTED:g} s {play.beliefs()}")
@@ -239,6 +242,11 @@ def expect_right_timers(student: Any, comm: LabCommunicator) -> None:
         expect_patient(seconds)
         expect(seconds == other, f"with the same rng it waits {seconds} s, and {other} s: draw from rng alone")
         expect_no_timer(candidate, Message("vote", 1, 0, candidate.term), "1 votes for it, and it has no majority yet")
+        seconds = timer(candidate.receive(Message("vote", 2, 0, candidate.term)))
+        expect(
+            seconds in (None, HEARTBEAT_S),
+            f"it leads, and sets its timer to {seconds} s: a leader's heartbeats are {HEARTBEAT_S:g} s apart",
+        )
     with comm.case("5 members, 1 requests the vote of 0 in term 1"):
         voter = Play(student, range(5)).members[0]
         expect_patient(timer(voter.receive(Message("request vote", 1, 0, 1))))

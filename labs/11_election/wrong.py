@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from farandole_tools.lab.mutants import Mutant
+from farandole_tools.lab.mutants import Mutant, Sentences
 
 ORIGINAL = """\
 from farandole.recovery.election.steps import Message, Timer
@@ -67,6 +67,48 @@ class Member:
 
 MUTANTS = [
     Mutant(
+        name="asks_itself_too",
+        says="Requests the votes of all members, its own among them.",
+        fails=dict.fromkeys(
+            (
+                "agree",
+                "cost",
+                "heartbeats",
+                "successor",
+                "majority",
+                "one leader",
+                "heal",
+                "split votes",
+                "duplicates",
+            ),
+            ", to itself",
+        ),
+        changes={
+            "self.others = [member for member in members if member != number]": "self.others = list(members)",
+        },
+    ),
+    Mutant(
+        name="asks_no_more_than_it_needs",
+        says="Requests only the votes that make a majority with its own: some of these members may be dead.",
+        fails={
+            "cost": "1 'request vote' messages have been sent, where 2 would be right",
+            "successor": "2 dies at 20 s, and at 170 s 5 knows of no leader",
+            "majority": "that is a majority, and at 150 s",
+            "split votes": "and at 5 s 0 and 1 know of no leader",
+        },
+        changes={
+            '[*self.tell_all("request vote"), self.patience()': """
+            [*self.tell_all("request vote")[: self.majority - 1], self.patience()
+            """,
+        },
+    ),
+    Mutant(
+        name="begins_in_term_1",
+        says="Numbers the terms from 1, so that no term is 0.",
+        fails={"agree": "member 0 is in term 1 at the beginning, which is term 0"},
+        changes={"self.leader, self.term = None, 0": "self.leader, self.term = None, 1"},
+    ),
+    Mutant(
         name="candidate_does_not_follow",
         says="As a candidate it ignores the heartbeats of the leader of its own term.",
         fails={"split votes": "the other receives its heartbeat, and at 5 s 0 leads (term 1), 1 knows of no leader"},
@@ -121,6 +163,25 @@ MUTANTS = [
         },
     ),
     Mutant(
+        name="drops_what_brings_a_newer_term",
+        says="Enters the term of a message, and does not handle the message itself.",
+        fails={
+            "agree": "at 5 s 0 and 1 know of no leader (term 1)",
+            "cost": "0 'vote' messages have been sent, where 1 would",
+            "heartbeats": "no member has been elected",
+            "successor": "5 and 11 know of no leader",
+            "majority": "that is a majority, and at 150 s",
+            "heal": "know of no leader",
+            "split votes": "no member has been elected",
+        },
+        changes={
+            "self.enter(message.term)": """
+            self.enter(message.term)
+            return []
+            """,
+        },
+    ),
+    Mutant(
         name="follows_an_old_heartbeat",
         says="Follows the heartbeat of a leader whose term is over.",
         fails={"heal": "by receive(heartbeat from 1, term 1), member 0 takes 1 for the leader of term 2: it is not"},
@@ -131,6 +192,25 @@ MUTANTS = [
         says="Treats the member that it has voted for as the leader.",
         fails={"heal": "by receive(request vote from 0, term 2), member 2 takes 0 for the leader of term 2: it is not"},
         changes={"self.voted_for = message.sender": "self.voted_for = self.leader = message.sender"},
+    ),
+    Mutant(
+        name="follows_the_dead_leader",
+        says="Stands as a candidate in a new term, and still names the leader that has failed.",
+        fails={"heal": "and of a new term no leader is known yet"},
+        changes={
+            """
+            self.enter(self.term + 1)
+            self.voted_for = self.number
+            """: """
+            leader = self.leader
+            self.enter(self.term + 1)
+            self.leader = leader if leader != self.number else None
+            self.voted_for = self.number
+            """,
+            "if self.leader is None and len(self.votes) >= self.majority:": """
+            if self.leader != self.number and len(self.votes) >= self.majority:
+            """,
+        },
     ),
     Mutant(
         name="gives_away_its_own_vote",
@@ -182,6 +262,12 @@ MUTANTS = [
             "heal": "know of no leader",
         },
         changes={"return [self.patience()]": "return []"},
+    ),
+    Mutant(
+        name="heartbeats_of_nine_seconds",
+        says="Sends heartbeats just often enough for a network without losses.",
+        fails={"heartbeats": "a leader's heartbeats are 3 s apart"},
+        changes={"Timer(3.0)": "Timer(9.0)"},
     ),
     Mutant(
         name="higher_terms_of_candidates_only",
@@ -281,6 +367,16 @@ MUTANTS = [
         },
     ),
     Mutant(
+        name="members_from_0_on",
+        says="Assumes that the members are numbered 0, 1, 2, and so on.",
+        fails=dict.fromkeys(("agree", "cost", "heartbeats", "successor"), "there is no member 0"),
+        changes={
+            "self.others = [member for member in members if member != number]": """
+            self.others = [member for member in range(len(members)) if member != number]
+            """,
+        },
+    ),
+    Mutant(
         name="never_steps_down",
         says="Once it leads, it ignores all messages.",
         fails={"heal": "at 250 s 0 leads (term 2), 1 leads (term 1), 2 follows 0 (term 2)"},
@@ -358,6 +454,41 @@ MUTANTS = [
         },
     ),
     Mutant(
+        name="refuses_in_words",
+        says="Answers a request that it does not grant.",
+        fails=dict.fromkeys(
+            ("heartbeats", "successor", "majority", "one leader", "heal", "split votes", "duplicates"),
+            "the kinds are 'request vote', 'vote', 'heartbeat'",
+        ),
+        changes={
+            """
+            if self.voted_for is None:
+                self.voted_for = message.sender
+                return [Message("vote", self.number, message.sender, self.term), self.patience()]
+            return []
+            """: """
+            if self.voted_for is None:
+                self.voted_for = message.sender
+                return [Message("vote", self.number, message.sender, self.term), self.patience()]
+            return [Message("no vote", self.number, message.sender, self.term)]
+            """,
+        },
+    ),
+    Mutant(
+        name="returns_none_for_nothing",
+        says="Returns None where there is nothing to do.",
+        fails=dict.fromkeys(("heartbeats", "one leader", "heal", "duplicates"), "returns None: is there a return?"),
+        changes={
+            """
+            if message.term < self.term:
+                return []
+            """: """
+            if message.term < self.term:
+                return None
+            """,
+        },
+    ),
+    Mutant(
         name="skips_terms",
         says="Increases the term by two in each candidacy.",
         fails={"one leader": "the next one is 3"},
@@ -374,6 +505,29 @@ MUTANTS = [
         changes={
             'return [*self.tell_all("request vote"), self.patience(), *self.lead_if_elected()]': """
             return [*self.tell_all("request vote"), *self.lead_if_elected()]
+            """,
+        },
+    ),
+    Mutant(
+        name="swaps_sender_and_receiver",
+        says="Writes the receiver of a message where its sender belongs.",
+        fails=dict.fromkeys(
+            (
+                "agree",
+                "cost",
+                "heartbeats",
+                "successor",
+                "majority",
+                "one leader",
+                "heal",
+                "split votes",
+                "duplicates",
+            ),
+            ": the sender is ",
+        ),
+        changes={
+            "return [Message(kind, self.number, other, self.term) for other in self.others]": """
+            return [Message(kind, other, self.number, self.term) for other in self.others]
             """,
         },
     ),
@@ -502,6 +656,25 @@ MUTANTS = [
         },
     ),
     Mutant(
+        name="waits_with_the_first_heartbeat",
+        says="Sends its first heartbeats one interval after its election.",
+        fails={
+            "agree": "at 5 s 0 leads (term 1), 1 knows of no leader (term 1)",
+            "cost": "0 'heartbeat' messages have been sent, where 1 would",
+            "split votes": "the other receives its heartbeat, and at 5 s 0 leads (term 1)",
+        },
+        changes={
+            """
+            if self.leader is None and len(self.votes) >= self.majority:
+                return self.lead()
+            """: """
+            if self.leader is None and len(self.votes) >= self.majority:
+                self.leader = self.number
+                return [Timer(3.0)]
+            """,
+        },
+    ),
+    Mutant(
         name="wants_all_votes",
         says="Leads only when every member has voted for it.",
         fails={
@@ -512,3 +685,58 @@ MUTANTS = [
         changes={"self.majority = len(members) // 2 + 1": "self.majority = len(members)"},
     ),
 ]
+
+SENTENCES: Sentences = {
+    "comments": {
+        "at least this, and less than twice this": ["half_the_patience", "twice_the_patience"],
+        "drawn at random each time": ["patience_drawn_once", "the_same_patience"],
+        "interval between a leader's heartbeats": ["heartbeats_of_nine_seconds"],
+    },
+    "Member": {
+        "by the rules of Raft": "names what the class is",
+        "Its methods are called when": "says what the caller keeps to",
+        "Each returns a list of actions": ["returns_none_for_nothing"],
+        "from `sender`, this member, to the member `to`": ["swaps_sender_and_receiver"],
+        "Timer(seconds)": "describes an action",
+        "A message carries its sender's term": ["terms_left_out"],
+        "and is of one of three kinds": ["refuses_in_words"],
+        '"request vote"': "names a kind of message",
+        "a member that does not sends no answer": ["refuses_in_words"],
+        "the sender leads in this term": ["tells_with_every_vote", "candidate_does_not_follow"],
+        "Messages may arrive late": ["old_messages_calm_it", "counts_a_vote_twice"],
+        "A member has no other source of information": ["leads_with_the_votes_it_has"],
+        "the member that leads in `term`": ["follows_the_candidate", "follows_an_old_heartbeat"],
+        "None if this member knows of no leader": ["follows_the_dead_leader"],
+        "term: the highest term": ["higher_terms_of_candidates_only"],
+        "0 at the beginning": ["begins_in_term_1"],
+        "It never decreases": ["goes_back_to_an_old_term"],
+    },
+    "Member.__init__": {
+        "number: this member's number": "describes an argument",
+        "dead or alive": ["leads_with_the_votes_it_has"],
+        "not necessarily 0, 1, 2": ["members_from_0_on"],
+        "rng: the source of all random numbers": ["draws_from_elsewhere"],
+    },
+    "Member.start": {
+        "Begin a new term as a candidate": ["the_same_term_again", "skips_terms"],
+        "request the votes of all other members": ["asks_no_more_than_it_needs", "asks_itself_too"],
+        "A candidate votes for itself": ["no_vote_for_itself", "gives_away_its_own_vote"],
+        "as soon as it has the votes of more than half": ["half_is_enough", "wants_all_votes"],
+        "sends heartbeats at once": ["waits_with_the_first_heartbeat"],
+    },
+    "Member.receive": {
+        "Handle a message.": "names what the method does",
+        "Ignore a message of an older term": ["counts_old_votes", "votes_in_an_old_term", "follows_an_old_heartbeat"],
+        "enter that term": ["ignores_higher_terms", "never_steps_down"],
+        "without a known leader": ["leads_on_in_the_new_term"],
+        "without a vote given": ["keeps_its_vote"],
+        "Then handle the message by its kind": ["drops_what_brings_a_newer_term"],
+        "A member has one vote per term": ["votes_for_everybody"],
+        "restarts when a member votes": ["voters_do_not_wait", "refusals_calm_it", "votes_calm_it"],
+        "when it receives a heartbeat": ["heartbeats_do_not_calm_it"],
+    },
+    "Member.timeout": {
+        "send the leader's next heartbeats": ["no_heartbeats", "the_timer_always_starts"],
+        "or begin a new election": ["stands_once"],
+    },
+}

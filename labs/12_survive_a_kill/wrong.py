@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from farandole_tools.lab.mutants import Mutant
+from farandole_tools.lab.mutants import Mutant, Sentences
 
 ORIGINAL = """\
 import numpy as np
@@ -358,6 +358,17 @@ MUTANTS = [
         },
     ),
     Mutant(
+        name="remainder_to_the_last",
+        says="Gives the last rank the whole remainder.",
+        fails={"divide": "the lengths differ by more than one"},
+        changes={
+            "return samples[rank::size]": """
+            share = len(samples) // size
+            return samples[rank * share : (rank + 1) * share if rank < size - 1 else None]
+            """,
+        },
+    ),
+    Mutant(
         name="remembers_in_a_global_variable",
         says="Keeps the random numbers of the step in a global variable, which belongs to no worker.",
         fails={
@@ -391,3 +402,35 @@ MUTANTS = [
         },
     ),
 ]
+
+SENTENCES: Sentences = {
+    "divide": {
+        "Return the part of `samples`": ["ranks_of_the_first_communicator"],
+        "Each sample is in exactly one rank's part": ["leaves_out_the_remainder"],
+        "differ by one sample at most": ["remainder_to_the_last"],
+        "Some parts are empty": "says what is allowed",
+    },
+    "recover": {
+        "Agree with all living ranks": ["does_not_revoke"],
+        "Every rank calls it, whether or not": ["revokes_what_is_whole"],
+        "done: whether this rank has finished": ["leaves_when_it_is_done"],
+        "None, on all ranks, if all are done": ["leaves_when_it_is_done"],
+    },
+    "catch_up": {
+        "Bring all workers to the same step": ["goes_on_from_its_own_step"],
+        "with the same parameters": ["forgets_the_state"],
+        "the same momentum": ["forgets_the_momentum"],
+        "no step that any worker has completed is repeated": ["goes_back_to_the_slowest"],
+        "A worker that is behind receives the state": ["forgets_the_state", "always_sends_the_state"],
+        "with a zero gradient": ["keeps_the_gradient"],
+        "with the random numbers that it had before": ["draws_new_random_numbers", "always_rewinds"],
+        "the call raises `PeerLost`": ["recovers_only_once"],
+        "either its old state or the new one": ["receives_in_place"],
+    },
+    "train": {
+        "however many workers die meanwhile": ["recovers_only_once"],
+        "of its own part of `worker.batch()`": ["drops_the_dead_ones_samples"],
+        "Do not keep state in global variables": ["remembers_in_a_global_variable"],
+        "comm: the communicator of all ranks at the start": ["ranks_of_the_first_communicator"],
+    },
+}

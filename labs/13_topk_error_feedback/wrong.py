@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from farandole_tools.lab.mutants import Mutant
+from farandole_tools.lab.mutants import Mutant, Sentences
 
 ORIGINAL = """\
 import numpy as np
@@ -281,6 +281,15 @@ MUTANTS = [
         },
     ),
     Mutant(
+        name="payload_of_floats",
+        says="Packs everything into a vector of float32: the right bytes, of another type.",
+        fails={"payload": "pack returns float32; a message of bytes is uint8"},
+        changes={
+            "places.astype(np.int32).view(np.uint8)": "places.astype(np.int32).view(np.float32)",
+            "values.astype(np.float32).view(np.uint8)": "values.astype(np.float32)",
+        },
+    ),
+    Mutant(
         name="places_and_values_apart",
         says="Sends places and values in separate messages.",
         fails={"bytes": "places and values travel together"},
@@ -371,6 +380,12 @@ MUTANTS = [
         },
     ),
     Mutant(
+        name="returns_places_of_eight_bytes",
+        says="Returns the places as argsort does, with 8 bytes each.",
+        fails=dict.fromkeys(("largest", "feedback", "momentum"), "they must be int32, 4 bytes each"),
+        changes={"[:k]).astype(np.int32)": "[:k])"},
+    ),
+    Mutant(
         name="sends_the_gradient_alone",
         says="Sends the gradient at the selected places, without the residual there.",
         fails={"feedback": "the values sent are not what is owed there", "training": "away from where it"},
@@ -406,6 +421,12 @@ MUTANTS = [
             return np.sort(np.argsort(np.abs(vector), kind="stable")[:k]).astype(np.int32)
             """,
         },
+    ),
+    Mutant(
+        name="sum_of_64_bits",
+        says="Adds up and returns float64.",
+        fails={"sum": "sum_of_all returns float64, not float32"},
+        changes={"total = np.zeros(length, np.float32)": "total = np.zeros(length)"},
     ),
     Mutant(
         name="the_last_one_counts",
@@ -479,3 +500,43 @@ MUTANTS = [
         },
     ),
 ]
+
+SENTENCES: Sentences = {
+    "largest": {
+        "Return the indices of the k entries of largest magnitude": ["largest_values", "smallest_of_all"],
+        "k: from 0 to the length of the vector": ["all_of_them_for_none"],
+        "The indices, int32": ["returns_places_of_eight_bytes"],
+        "ascending": ["places_in_order_of_size"],
+        "Ties may be broken in any way": "says what is allowed",
+    },
+    "compress": {
+        "from the gradient plus the residual of earlier calls": ["chooses_by_the_gradient"],
+        "gradient: float32; not changed": ["changes_the_gradient"],
+        "everything that has not been sent so far": ["keeps_the_last_rest_only"],
+        "It is updated in place": ["makes_a_new_residual"],
+        "to what remains unsent after this call": ["forgets_the_rest", "keeps_what_was_sent"],
+        "The indices of the k entries to send": ["sends_the_gradient_alone"],
+        "and their values, float32": ["values_of_eight_bytes"],
+    },
+    "pack": {
+        "k places (indices) and k values as one message": ["places_as_floats", "values_of_two_bytes"],
+        "8k bytes": ["places_of_eight_bytes"],
+        "a vector of uint8": ["payload_of_floats"],
+    },
+    "unpack": {"Return the places, int32, and the values, float32": ["values_before_places", "places_converted"]},
+    "sum_of_all": {
+        "Return the sum of all ranks' sparse vectors": ["divides_by_the_ranks", "lacks_its_own"],
+        "Every rank calls this at the same time": "says what the caller keeps to",
+        "All ranks end with the same bits": ["everybodys_in_its_own_order"],
+        "comm: this rank's communicator": "describes an argument",
+        "float32, of `length` entries": ["sum_of_64_bits"],
+        "the sum where several have": ["the_last_one_counts"],
+        "Cost: each rank sends P − 1 messages of 8k bytes": ["places_and_values_apart", "whole_vector_around"],
+    },
+    "compress_with_momentum": {
+        "Choose the entries to send, as `compress` does": ["momentum_after_the_choice"],
+        "residual ← residual + velocity": ["owes_the_gradient_alone"],
+        "The entries sent are set to 0 in both arrays": ["keeps_the_velocity", "keeps_what_was_sent_with_momentum"],
+        "Both are updated in place": ["makes_a_new_velocity"],
+    },
+}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from farandole_tools.lab.mutants import Mutant
+from farandole_tools.lab.mutants import Mutant, Sentences
 
 ORIGINAL = """\
 import numpy as np
@@ -250,10 +250,33 @@ MUTANTS = [
         changes={"distance = distances[number % len(distances)]": "distance = distances[-1 - number % len(distances)]"},
     ),
     Mutant(
+        name="mixes_with_all",
+        says="Gives every rank the same weight in every vector, whether or not they are neighbours.",
+        fails={
+            "weights": "which is no neighbour",
+            "mix": "and the mean of all has moved",
+            "step": "is mix right",
+        },
+        changes={
+            """
+            for one, others in enumerate(neighbours):
+                for other in others:
+                    weights[one, other] = 1 / (1 + max(len(others), len(neighbours[other])))
+            return weights + np.diag(1 - weights.sum(axis=1))
+            """: "return weights + 1 / len(neighbours)",
+        },
+    ),
+    Mutant(
         name="no_gap_of_one_rank",
         says="Looks for a second eigenvalue with one rank, which has only one.",
         fails={"gap": "one rank alone: IndexError"},
         changes={"return 1 - moduli[-2] if len(moduli) > 1 else 1.0": "return 1 - moduli[-2]"},
+    ),
+    Mutant(
+        name="no_peer_of_one_rank",
+        says="Has no distance for one rank alone.",
+        fails={"one peer": "1 rank: ZeroDivisionError"},
+        changes={" or [0]": ""},
     ),
     Mutant(
         name="nothing_on_the_diagonal",
@@ -280,6 +303,23 @@ MUTANTS = [
                 for other in (one, *others):
                     weights[one, other] = 1 / (1 + len(others))
             return weights
+            """,
+        },
+    ),
+    Mutant(
+        name="returns_the_mixed_vector",
+        says="Returns the vector that it has changed, as if it were a new one.",
+        fails={"mix": "mix returns something: the result belongs into the vector itself"},
+        changes={
+            """
+            for other in sorted(neighbours[comm.rank]):
+                comm.exchange(old, other, arriving, other)
+                vector += weights[other] * arriving
+            """: """
+            for other in sorted(neighbours[comm.rank]):
+                comm.exchange(old, other, arriving, other)
+                vector += weights[other] * arriving
+            return vector
             """,
         },
     ),
@@ -356,6 +396,12 @@ MUTANTS = [
         },
     ),
     Mutant(
+        name="steps_in_a_new_array",
+        says="Puts the result of the step into a new array.",
+        fails={"step": "that is the mixing alone"},
+        changes={"vector -= move": "vector = vector - move"},
+    ),
+    Mutant(
         name="weights_stay_at_home",
         says="Sends the values and keeps the weight.",
         fails={"push-sum": "they travel with the values"},
@@ -399,3 +445,54 @@ MUTANTS = [
         },
     ),
 ]
+
+SENTENCES: Sentences = {
+    "metropolis": {
+        "Return the Metropolis weights": ["largest_degree_of_all"],
+        "neighbours: for each rank, its neighbours": "describes an argument",
+        "The graph is undirected": "says what the caller keeps to",
+        "W, float64, of shape (ranks, ranks)": ["own_degree_only"],
+        "the larger of the two degrees": ["largest_degree_of_all", "own_degree_only"],
+        "and 0 for other pairs": ["mixes_with_all"],
+        "The diagonal entries make each row sum to 1": ["nothing_on_the_diagonal"],
+    },
+    "spectral_gap": {
+        "Return 1 minus": ["eigenvalue_itself"],
+        "the second largest |eigenvalue|": ["signed_eigenvalue", "eigenvalues_as_they_come"],
+        "1 for a single rank": ["no_gap_of_one_rank"],
+    },
+    "one_peer": {
+        "whose distances are 1, 2, 4, …": ["always_the_next", "distances_of_one_two_three", "exchanges_in_pairs"],
+        "from 0 on": ["largest_distance_first"],
+        "The distances start again at 1": ["begins_again_too_late"],
+        "and the rank that it receives from": ["hears_whom_it_sends_to"],
+        "itself if it is the only rank": ["no_peer_of_one_rank"],
+    },
+    "mix": {
+        "Σ_j W[i, j]·(rank j's vector before the round)": ["sends_what_is_mixed", "sends_its_own_share"],
+        "Every rank calls this at the same time": "says what the caller keeps to",
+        "at most one message to each of its neighbours": ["sends_its_row_along"],
+        "none to any other rank": ["all_to_all"],
+        "vector: float64": "describes an argument",
+        "The result is written into it": ["works_on_a_copy"],
+        "nothing is returned": ["returns_the_mixed_vector"],
+        "neighbours: those of all ranks": "describes an argument",
+        "comm: this rank's communicator": "describes an argument",
+    },
+    "dpsgd_step": {
+        "x_i ← Σ_j W[i, j]·x_j − rate·g_i": ["goes_uphill", "steps_and_then_mixes"],
+        "as it was before the step": ["gradient_after_mixing"],
+        "the result is written into it": ["steps_in_a_new_array"],
+        "gradient: a function": "describes an argument",
+    },
+    "push_sum_round": {
+        "Run one round of push-sum": ["keeps_all_and_sends_more"],
+        "into equal parts": ["keeps_half"],
+        "and one that it keeps": ["keeps_nothing"],
+        "Each rank's estimate of the mean": ["divides_by_the_weights"],
+        "values: of shape (ranks, length)": "describes the arguments",
+        "Neither is changed": ["cuts_the_weights_themselves"],
+        "hearers: for each rank": "describes an argument",
+        "The values and the weights after the round": ["weights_stay_at_home"],
+    },
+}

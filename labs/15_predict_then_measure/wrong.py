@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from farandole_tools.lab.mutants import Mutant
+from farandole_tools.lab.mutants import Mutant, Sentences
 
 ORIGINAL = """\
 import time
@@ -140,6 +140,12 @@ MUTANTS = [
         },
     ),
     Mutant(
+        name="folds_in_and_not_out",
+        says="Forgets that each rank beyond the power of two receives the sum at the end.",
+        fails={"all reduce": "their vectors come first, and the sum goes back last"},
+        changes={"(2 if beyond else 0)": "(1 if beyond else 0)"},
+    ),
+    Mutant(
         name="forgets_the_latency",
         says="Counts the ring's bytes, and not its messages.",
         fails={"all reduce": "every message takes α", "step": "too short", "real steps": "synchronous: a step took"},
@@ -242,6 +248,16 @@ MUTANTS = [
         },
     ),
     Mutant(
+        name="one_rank_sends_too",
+        says="Counts a message up and one down a tree of one rank.",
+        fails={"all reduce": "one rank sends nothing"},
+        changes={
+            "return 2 * (ranks - 1).bit_length() * (alpha + nbytes * beta)": """
+            return 2 * max(1, (ranks - 1).bit_length()) * (alpha + nbytes * beta)
+            """,
+        },
+    ),
+    Mutant(
         name="powers_of_two_only",
         says="Ignores the ranks beyond the largest power of two.",
         fails={"all reduce": "their vectors come first"},
@@ -286,6 +302,16 @@ MUTANTS = [
         changes={
             "return 2 * (ranks - 1).bit_length() * (alpha + nbytes * beta)": """
             return 2 * rounds * (alpha + nbytes * beta)
+            """,
+        },
+    ),
+    Mutant(
+        name="up_the_tree_only",
+        says="Adds up in a tree, and leaves the sum at its root.",
+        fails={"all reduce": "The sum has still to come back to every rank"},
+        changes={
+            "return 2 * (ranks - 1).bit_length() * (alpha + nbytes * beta)": """
+            return (ranks - 1).bit_length() * (alpha + nbytes * beta)
             """,
         },
     ),
@@ -359,3 +385,58 @@ MUTANTS = [
         },
     ),
 ]
+
+SENTENCES: Sentences = {
+    "fit": {
+        "Return the α and β": ["bandwidth_for_beta"],
+        "the squares of the *relative* errors": ["least_absolute_errors"],
+        "with neither α nor β below 0": ["negative_latency", "cuts_off_below_zero"],
+        "nbytes: the lengths of the messages": "describes an argument",
+        "seconds: the time of each message": "describes an argument",
+        "alpha, in seconds per message": ["the_other_way_round"],
+        "beta, in seconds per byte": ["bandwidth_for_beta"],
+    },
+    "all_reduce_seconds": {
+        "if a message of n bytes takes α + nβ": ["forgets_the_latency"],
+        "one P-th of the vector at a time": ["whole_vector_every_hop"],
+        "once more to distribute the complete ones": ["half_of_the_ring"],
+        "the whole vector up a binomial tree of ranks": ["tree_one_too_low"],
+        "and down again": ["up_the_tree_only"],
+        "first sends its vector to a partner": ["powers_of_two_only"],
+        "at the end receives the sum from it": ["folds_in_and_not_out"],
+        "1 sends nothing": ["one_rank_sends_too"],
+    },
+    "slowest": {
+        "Return the expected time of the slowest": ["mean_of_the_samples", "largest_of_all"],
+        "with equal probability": ["distribution_for_probability"],
+        "independently of the other ranks": ["without_replacement"],
+        "samples: the computation times": "describes an argument",
+        "ranks: 1 or more": "describes an argument",
+    },
+    "step_seconds": {
+        "Return the expected time of one training step": ["a_round_for_a_step"],
+        '"synchronous" all ranks compute, then run a ring all-reduce': ["every_for_all_ways"],
+        '"local" each rank computes `every` steps by itself': ["waits_at_every_step"],
+        "runs in parallel with it": ["one_after_the_other"],
+        "ends when both have ended on all ranks": ["larger_of_the_means"],
+        "push their gradients to a server, which sends the parameters": ["pushes_and_never_pulls"],
+        "samples: the computation times": "describes an argument",
+        "the server comes in addition": ["counts_the_server_as_a_worker"],
+        "nbytes: the length of the gradient": "describes an argument",
+        "alpha, beta: a message of n bytes takes α + nβ": "describes the arguments",
+        "use its one link, one after the other": ["a_server_of_one_worker"],
+        'every: for "local", the number of steps': ["every_for_all_ways"],
+        "are consecutive samples": ["rounds_from_everywhere", "windows_that_overlap"],
+        "A remainder of fewer than `every` samples": ["uses_what_is_left_over"],
+    },
+    "measure": {
+        "with messages back and forth between ranks 0 and 1": ["whole_round_trip", "long_messages_only"],
+        "All ranks call this": "says what the caller keeps to",
+        "Only the result of rank 0 counts": "says what is not needed",
+        "The first message takes longer": ["no_warm_up"],
+        "About a second of measuring is enough": "says what is enough",
+        "comm.rank, comm.size": "describes an argument",
+        "comm.send(array, to)": "describes an argument",
+        "comm.receive(array, source)": "describes an argument",
+    },
+}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from farandole_tools.lab.mutants import Mutant
+from farandole_tools.lab.mutants import Mutant, Sentences
 
 ORIGINAL = """\
 import torch
@@ -133,6 +133,21 @@ MUTANTS = [
             """,
         },
         ranks=SEVERAL,
+    ),
+    Mutant(
+        name="batches_by_stride",
+        says="Deals the rows of the epoch out to its batches, one by one.",
+        fails={
+            "batches": "and the ranks' parts of it also have rows",
+            "train": "after 1 step words.weight on rank 0 is off by",
+            **dict.fromkeys(("kill", "unfinished save"), "interrupted after 4 steps"),
+        },
+        changes={
+            "batches = [order[start : start + batch] for start in range(0, len(order), batch)]": """
+            number = -(-len(order) // batch)
+            batches = [order[start::number] for start in range(number)]
+            """,
+        },
     ),
     Mutant(
         name="broadcasts_each_parameter",
@@ -289,6 +304,13 @@ MUTANTS = [
         changes={', "schedule": job.schedule': ""},
     ),
     Mutant(
+        name="forgets_to_share",
+        says="Trains from each rank's own random model.",
+        fails={"train": "rank 1 begins with another words.weight than rank 0 had"},
+        ranks=3,
+        changes={"share(job.model, comm)": ""},
+    ),
+    Mutant(
         name="forgets_zero_grad",
         says="Adds each step's gradient to that of the step before.",
         fails={
@@ -297,6 +319,16 @@ MUTANTS = [
         },
         changes={"optimizer.zero_grad()": ""},
         ranks=SEVERAL,
+    ),
+    Mutant(
+        name="leaves_out_the_remainder",
+        says="Gives all ranks the same number of rows of a batch: the remaining rows are in no part.",
+        fails={"batches": "and no rank has row 0", "kill": "after 1 step words.weight on rank 0 is off by"},
+        changes={
+            "return [Part(rows[rank::size], len(rows)) for rows in batches]": """
+            return [Part(rows[rank::size][: len(rows) // size], len(rows)) for rows in batches]
+            """,
+        },
     ),
     Mutant(
         name="loads_on_rank_0",
@@ -352,6 +384,23 @@ MUTANTS = [
             """,
         },
         ranks=SEVERAL,
+    ),
+    Mutant(
+        name="puts_in_new_parameters",
+        says="Puts new parameters into the model, which the optimizer does not know.",
+        fails={
+            "share": "is another object afterwards, and the optimizer holds the old one",
+            "train": "after 1 step words.weight",
+        },
+        ranks=3,
+        changes={
+            "each.copy_(values.view_as(each))": """
+            each.copy_(values.view_as(each))
+            for module in model.modules():
+                for name, each in module.named_parameters(recurse=False):
+                    setattr(module, name, torch.nn.Parameter(each.detach(), each.requires_grad))
+            """,
+        },
     ),
     Mutant(
         name="reduces_each_parameter",
@@ -450,3 +499,62 @@ MUTANTS = [
         ranks=SEVERAL,
     ),
 ]
+
+SENTENCES: Sentences = {
+    "share": {
+        "the parameters": ["forgets_the_frozen"],
+        "and buffers": ["forgets_the_buffers"],
+        "by one broadcast": ["broadcasts_each_parameter", "shares_32_bits", "shares_the_tied_twice"],
+        "Collective.": "says that all ranks call it",
+        "The parameters stay the same objects": ["puts_in_new_parameters"],
+        "model: this rank's model": "describes an argument",
+        "The values differ between ranks": "describes an argument",
+        "comm: this rank's communicator": "describes an argument",
+    },
+    "parts": {
+        "Divide an epoch among the ranks": ["drops_the_last_batch"],
+        "`batch` rows each, in the given order": ["batches_by_stride"],
+        "the last one may have fewer": ["drops_the_last_batch"],
+        "in exactly one rank's part": ["leaves_out_the_remainder"],
+        "differ by one row at most": ["remainder_to_the_last_rank"],
+        "order: all rows": "describes an argument",
+        "batch: the number of rows of a batch": "describes an argument",
+        "and the number of rows of the whole batch": ["every_batch_is_whole"],
+    },
+    "mean_gradient": {
+        "Compute, on all ranks, the gradient": ["plain_mean", "adds_up_in_32_bits"],
+        "Collective.": "says that all ranks call it",
+        "and the mean of these over the batches": ["adds_up_the_batches", "mean_over_all_rows"],
+        "Afterwards the `grad` of every parameter equals": ["decides_alone_what_is_used"],
+        "It is None where it is None in one process": ["zeros_for_what_is_unused"],
+        "Send only one vector, in one all_reduce": [
+            "reduces_each_parameter",
+            "averages_each_batch",
+            "sends_the_frozen",
+            "sends_what_it_has_used",
+        ],
+        "model: the same on all ranks": "describes an argument",
+        "parts: this rank's part": "describes an argument",
+    },
+    "take_step": {
+        "Take the same step as one process": ["forgets_zero_grad"],
+        "Collective.": "says that all ranks call it",
+        "parts: this rank's part": "describes an argument",
+        "max_norm: the bound on the gradient's norm": ["clips_before_the_sum", "clips_each_parameter"],
+    },
+    "train": {
+        "Train as `single_process.train` does": ["schedule_once_an_epoch"],
+        "continue from the last saved state": ["loads_on_rank_0"],
+        "Collective.": "says that all ranks call it",
+        "After every `every` steps": ["saves_after_every_step"],
+        "the whole state that is needed": ["forgets_the_optimizers_state", "forgets_the_schedule"],
+        "on any number of ranks": ["each_rank_saves_its_own"],
+        "also while it saves": ["overwrites_the_only_state"],
+        "Then all ranks are restarted": "says what the checks do",
+        "job: this rank's job.model": "describes an argument",
+        "The model's initial values are random": "says what the checks do",
+        "Training starts from rank 0's model": ["forgets_to_share"],
+        "folder: where to save the state": "describes an argument",
+        "It exists, is empty at first": "describes an argument",
+    },
+}

@@ -208,7 +208,9 @@ def check_step(student: Any, comm: Comm) -> None:
         (after(weights, shapes, comm, late=True), "the error is passed back by the weights after their update"),
     ):
         expect(not all(map(alike, parts, mistaken)), text)
-    hint = ": is each layer's gradient added up over the ranks?" if comm.size > 1 else ""
+    hint = ": is each layer's gradient flattened row by row, as its weights are?"
+    if comm.size > 1:
+        hint = ": is each layer's gradient added up over the ranks? Is it flattened row by row, as its weights are?"
     for number, (given, part) in enumerate(zip(parts, right, strict=True)):
         equal(f"rank {comm.rank}'s part of layer {number}", given, part, hint)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from farandole_tools.lab.mutants import Mutant
+from farandole_tools.lab.mutants import Mutant, Sentences
 
 MUTANTS = [
     Mutant(
@@ -48,6 +48,62 @@ MUTANTS = [
         changes={
             "own = reduce_scatter(gradient, self.comm)": "own = np.split(gradient, self.comm.size)[self.comm.rank]",
         },
+    ),
+    Mutant(
+        name="passes_on_in_its_own_part",
+        says="Receives into the part that it was given, which then belongs to another rank.",
+        fails={
+            "all-gather": "all_gather changes the part that it was given",
+            "optimizer": "after step 1, the vector of all parameters on rank 0",
+            "step": "is each layer's gradient added up over the ranks?",
+        },
+        changes={
+            "comm.exchange(parts[(comm.rank - step) % comm.size], right, parts[": """
+            arriving = np.empty_like(part)
+            comm.exchange(part, right, arriving, left)
+            part[:] = arriving
+            parts[
+            """,
+            "(comm.rank - step - 1) % comm.size], left)": "(comm.rank - step - 1) % comm.size] = arriving",
+        },
+    ),
+    Mutant(
+        name="reads_by_columns",
+        says="Reads the weights of a layer column by column.",
+        fails={"step": "Is it flattened row by row, as its weights are?"},
+        changes={
+            ".reshape(shape), outputs[-1]": '.reshape(shape, order="F"), outputs[-1]',
+            ".reshape(shapes[number])": '.reshape(shapes[number], order="F")',
+        },
+    ),
+    Mutant(
+        name="reduces_and_gathers",
+        says="Forms the sum by an all-reduce, and takes its part.",
+        fails={"bytes": "an all-reduce sends twice as much"},
+        changes={
+            "return parts[comm.rank].copy()": """
+            own = parts[comm.rank].copy()
+            del parts
+            whole = all_gather(own, comm)
+            return np.split(whole, comm.size)[comm.rank].copy()
+            """,
+        },
+    ),
+    Mutant(
+        name="returns_its_part",
+        says="Returns this rank's part of the parameters, and gathers nothing.",
+        fails={"optimizer": "has the shape (5,) where (20,) is right"},
+        changes={"return all_gather(self.part, self.comm)": "return self.part.copy()"},
+    ),
+    Mutant(
+        name="returns_the_whole_sum",
+        says="Returns the whole sum, as an all-reduce does.",
+        fails={
+            "reduce-scatter": "is the whole sum: return this rank's part of it",
+            **dict.fromkeys(("optimizer", "state", "step", "memory"), "ValueError: operands could not be broadcast"),
+            "bytes": "an all-reduce sends twice as much",
+        },
+        changes={"return parts[comm.rank].copy()": "return all_gather(parts[comm.rank], comm)"},
     ),
     Mutant(
         name="trains_by_its_own_samples",
@@ -156,17 +212,6 @@ MUTANTS = [
         },
     ),
     Mutant(
-        name="reduces_and_gathers",
-        says="Forms the sum by an all-reduce, and takes its part.",
-        fails={"bytes": "an all-reduce sends twice as much", "memory": "layers at a time"},
-        changes={
-            "return parts[comm.rank].copy()": """
-            whole = all_gather(parts[comm.rank], comm)
-            return np.split(whole, comm.size)[comm.rank]
-            """,
-        },
-    ),
-    Mutant(
         name="rotated",
         says="Begins the ring with its own part, and ends with its right neighbour's.",
         fails={"reduce-scatter": "is the sum of part", "optimizer": "is right", "step": "is right"},
@@ -203,3 +248,42 @@ MUTANTS = [
         },
     ),
 ]
+
+SENTENCES: Sentences = {
+    "reduce_scatter": {
+        "Return this rank's part": ["returns_the_whole_sum", "begins_with_its_own_part"],
+        "of the sum of all ranks' vectors": ["moves_along_its_own_gradient"],
+        "Every rank calls it at the same time": "says what the caller keeps to",
+        "it is not changed": ["adds_in_place"],
+        "rank r's part is the r-th of P equal parts": ["rotated"],
+        "comm: this rank's communicator": "describes an argument",
+        "comm.exchange(send, to, receive, source)": "describes an argument",
+        "The arrays are contiguous": "says what the caller of comm keeps to",
+        "(n / P,).": ["returns_the_whole_sum"],
+    },
+    "all_gather": {
+        "Return the whole vector": ["starts_one_further"],
+        "part: this rank's part": "describes an argument",
+        "It is not changed": ["passes_on_in_its_own_part"],
+    },
+    "ShardedMomentum": {
+        "each rank updates a part of the parameters": ["keeps_what_it_gathers"],
+        "and no other array": ["keeps_a_view", "keeps_every_velocity"],
+        "v ← momentum · v + g": ["forgets_the_velocity", "weighs_the_new_gradient"],
+        "g: the sum of all ranks' gradients": ["averages_the_gradients"],
+        "parameters: all parameters": "describes an argument",
+    },
+    "ShardedMomentum.step": {
+        "with the sum of all ranks' gradients": ["divides_its_own_gradient"],
+        "return all parameters": ["returns_its_part"],
+    },
+    "train_step": {
+        "on all ranks' samples": ["trains_by_its_own_samples", "averages_over_its_own_samples"],
+        "each rank keeps only a part of every layer": ["keeps_all_layers"],
+        "it gathers the layer before its forward pass, and again": ["passes_the_error_back_by_new_weights"],
+        "flattened row by row": ["reads_by_columns"],
+        "They are updated in place": ["leaves_the_parts_alone"],
+        "shapes: the shape of each layer's weights": "describes an argument",
+        "inputs, targets: this rank's samples": "describes the arguments",
+    },
+}

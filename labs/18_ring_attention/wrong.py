@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from farandole_tools.lab.mutants import Mutant
+from farandole_tools.lab.mutants import Mutant, Sentences
 
 MUTANTS = [
     Mutant(
@@ -24,6 +24,15 @@ MUTANTS = [
             scores[~np.tri(len(query), len(query), ahead, dtype=bool)] = -np.inf
             """,
         },
+    ),
+    Mutant(
+        name="divides_by_no_weight",
+        says="Divides by the sum of a query's weights, although it may have seen no key.",
+        fails={
+            "block": "an answer is nan: which query sees no key of this block?",
+            "attention": "the answer on rank 0 is nan",
+        },
+        changes={"/ np.where(total > 0, total, 1)": "/ total"},
     ),
     Mutant(
         name="forgets_the_largest_score",
@@ -163,6 +172,26 @@ MUTANTS = [
         changes={"(comm.rank - owner) * len(query)": "(owner - comm.rank) * len(query)"},
     ),
     Mutant(
+        name="receives_into_its_keys",
+        says="Receives each block into the keys and values that it was given.",
+        fails=dict.fromkeys(
+            ("attention", "bytes", "neighbours", "memory"), "ring_attention changes key: work on a copy"
+        ),
+        changes={
+            "block = np.stack((key, value))": "block = key, value",
+            """
+            arriving = np.empty_like(block)
+            comm.exchange(block, right, arriving, left)
+            block = arriving
+            """: """
+            for array in block:
+                arriving = np.empty_like(array)
+                comm.exchange(array, right, arriving, left)
+                array[:] = arriving
+            """,
+        },
+    ),
+    Mutant(
         name="scales_the_query_itself",
         says="Divides the query that it is given by √width, in place.",
         fails={
@@ -253,3 +282,34 @@ MUTANTS = [
         },
     ),
 ]
+
+SENTENCES: Sentences = {
+    "attend": {
+        "Return the attention of some queries to one block of keys": ["as_many_keys_as_queries"],
+        "query[i]·key[j]/√width": ["forgets_the_root"],
+        "Query i sees exactly the keys j <= i + ahead": ["sees_everything_in_a_block", "hides_its_own_key"],
+        "query, key, value: (queries, width)": ["as_many_keys_as_queries"],
+        "They are not changed": ["scales_the_query_itself"],
+        "ahead: position of the first query minus": ["keys_minus_queries"],
+        "weighted by the softmax of its scores": ["forgets_the_largest_score", "subtracts_only_what_is_above_zero"],
+        "0 for a query that sees no key": ["divides_by_no_weight"],
+        "the logarithm of the sum of exp(score)": ["forgets_what_it_has_subtracted"],
+        "-np.inf if it sees none": ["nothing_counts_as_one"],
+    },
+    "join": {
+        "Return the answers and L for two blocks together": ["takes_the_mean", "takes_the_sums_themselves"],
+        "A query may have seen no key in either block": ["stumbles_over_nothing"],
+        "This causes no warning and no nan": ["warns_of_nothing", "stumbles_over_nothing"],
+    },
+    "ring_attention": {
+        "Return the answers of this rank's queries": ["keeps_its_own_block"],
+        "A query sees all keys up to its own position": ["looks_ahead"],
+        "Every rank calls this at the same time": "says what the caller keeps to",
+        "Rank r has the positions": ["passes_them_to_the_left"],
+        "for this rank's positions; n is the same": "describes the arguments",
+        "They are not changed": ["receives_into_its_keys"],
+        "comm: this rank's communicator": "describes an argument",
+        "comm.exchange(send, to, receive, source)": "describes an argument",
+        "The arrays are contiguous": "says what the caller of comm keeps to",
+    },
+}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from farandole_tools.lab.mutants import Mutant
+from farandole_tools.lab.mutants import Mutant, Sentences
 
 MUTANTS = [
     Mutant(
@@ -22,6 +22,12 @@ MUTANTS = [
         says="Returns a dropped token as its own answer, which the residual connection then adds a second time.",
         fails={"capacity": "is x where a token is dropped"},
         changes={"y = np.zeros_like(x)": "y = x.copy()"},
+    ),
+    Mutant(
+        name="answers_into_x",
+        says="Writes the answers over the tokens.",
+        fails=dict.fromkeys(("bytes", "mixture", "capacity", "experts"), "mixture changes x: work on a copy"),
+        changes={"y = np.zeros_like(x)": "y = x"},
     ),
     Mutant(
         name="blocks_of_floats_only",
@@ -70,6 +76,18 @@ MUTANTS = [
         },
     ),
     Mutant(
+        name="clears_what_it_has_sent",
+        says="Clears the blocks when it has sent them, which belong to the caller.",
+        fails={"all to all": "all_to_all changes the blocks that it was given"},
+        changes={
+            "return arrived": """
+            for block in blocks:
+                block[...] = 0
+            return arrived
+            """,
+        },
+    ),
+    Mutant(
         name="computes_with_everything",
         says="Lets every expert of a rank compute with all rows that have come to the rank, and chooses afterwards.",
         fails={"experts": "it computes with those that it accepts"},
@@ -111,6 +129,15 @@ MUTANTS = [
         changes={
             "return arrived": "return arrived[: comm.rank + 1] + arrived[:comm.rank:-1]",
         },
+    ),
+    Mutant(
+        name="ignores_before",
+        says="Counts this rank's tokens alone, although those of lower ranks come first.",
+        fails={
+            "accept": "`before` of the capacity are used already",
+            **dict.fromkeys(("capacity", "experts"), "ValueError: "),
+        },
+        changes={"place = before + chosen.cumsum(axis=0)": "place = chosen.cumsum(axis=0)"},
     ),
     Mutant(
         name="ignores_the_capacity",
@@ -272,3 +299,49 @@ MUTANTS = [
         },
     ),
 ]
+
+SENTENCES: Sentences = {
+    "route": {
+        "the weight of that expert's answer": ["normalises_the_weight"],
+        "scores: (tokens, experts)": "describes an argument",
+        "They may be large": ["lets_scores_overflow"],
+        "They are not changed": ["subtracts_from_the_scores_themselves"],
+        "among equal scores, the one with the lowest number": ["chooses_the_last_of_equals"],
+        "(tokens,), integers": ["choices_as_floats"],
+        "Its softmax probability": ["normalises_the_weight"],
+    },
+    "accept": {
+        "(tokens,), booleans": ["ones_and_zeros"],
+        "Each expert accepts the first `capacity` tokens": ["counts_from_zero"],
+        "in rank order": ["ignores_before"],
+        "within a rank in the order of the tokens": ["accepts_the_last"],
+        "choice: each token's expert": "describes an argument",
+        "before: for each expert": ["ignores_before"],
+    },
+    "all_to_all": {
+        "block s of the result comes from rank s": ["has_the_wrong_neighbour"],
+        "Every rank calls this at the same time": "says what the caller keeps to",
+        "arrays (rows, …) with different numbers of rows": ["blocks_of_rows_only"],
+        "of one type": ["blocks_of_floats_only"],
+        "They are not changed": ["clears_what_it_has_sent"],
+        "lengths: lengths[s] is the number of rows": ["pads_the_blocks"],
+        "comm: this rank's communicator": "describes an argument",
+        "comm.exchange(send, to, receive, source)": "describes an argument",
+        "and wait for the other rank": ["sends_before_it_receives"],
+    },
+    "mixture": {
+        "Return each token's answer": ["leaves_them_as_they_return"],
+        "weight · expert(token)": ["forgets_the_weight", "weights_of_the_first_tokens"],
+        "or zeros if the expert does not accept it": ["adds_the_token"],
+        "Every rank calls this at the same time": "says what the caller keeps to",
+        "expert e is number e % m on rank e // m": ["swaps_the_experts"],
+        "x: this rank's tokens": "describes an argument",
+        "They are not changed": ["answers_into_x"],
+        "router: (width, experts of all ranks)": "describes an argument",
+        "experts: the m experts of this rank": "describes an argument",
+        "Each is called once": ["one_token_at_a_time"],
+        "with exactly the rows that it accepts": ["computes_with_everything", "ignores_the_capacity"],
+        "there may be 0 rows": ["leaves_out_an_idle_expert"],
+        "over all ranks together": ["forgets_the_lower_ranks"],
+    },
+}

@@ -17,6 +17,10 @@ from farandole_tools.lab.labs import Lab, module_at
 
 WRONG = "wrong.py"
 
+# Function or class of the file to complete → a phrase of each sentence of its docstring → the names of the wrong
+# answers that break this sentence, or the reason why none can.
+Sentences = Mapping[str, Mapping[str, list[str] | str]]
+
 
 @dataclass(frozen=True)
 class Mutant:
@@ -60,6 +64,12 @@ def mutants(lab: Lab) -> list[Mutant]:
     found: list[Mutant] = module_at(lab.folder / WRONG).MUTANTS
     if twice := [name for name, times in Counter(mutant.name for mutant in found).items() if times > 1]:
         raise ValueError(f"lab {lab.name}: several mutants have the name {', '.join(twice)}")
+    return found
+
+
+def sentences(lab: Lab) -> Sentences:
+    """Return which wrong answers break which sentence of the lab's file to complete."""
+    found: Sentences = module_at(lab.folder / WRONG).SENTENCES
     return found
 
 
