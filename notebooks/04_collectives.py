@@ -141,14 +141,19 @@ picture(schedules["reduce-scatter"], schedules["all-gather"])
 # **Predict:** two collectives, one after the other, make an **all-reduce**: all have a vector, and all get the sum.
 # Which two? There are two pairs.
 
+# %%
+my_pairs = predict("the first collective of each pair", ..., "reduce", "reduce-scatter", "gather", "scatter")
+
 # %% tags=["nbval-check-output"]
-ranks = 8
+ranks, pairs = 8, []
 for first, second in (("reduce", "broadcast"), ("reduce-scatter", "all-gather"), ("gather", "scatter")):
     halves = [execute(schedules[first], ranks)]
     halves.append(execute(schedules[second], ranks, start=halves[0].held))
     complete = all(chunk == Counter(range(ranks)) for chunks in halves[1].held for chunk in chunks)
     count = " + ".join(str(len(half.rounds)) for half in halves)
     print(f"{first}, then {second}: {count} rounds; every rank has the sum: {complete}")
+    pairs += [first] * complete
+my_pairs.compare(pairs)
 
 # %% [markdown]
 # The first pair is the all-reduce by tree, the second one the ring. Other algorithms for the same two pairs give

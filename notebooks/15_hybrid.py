@@ -309,7 +309,11 @@ figure.tight_layout()
 #
 # 2 × 2 × 1: ranks 0 and 1 are one pipeline, 2 and 3 the other. Each processes half of the samples, in four
 # micro-batches. (Here every forward pass is made to take 40 milliseconds, and every backward pass 80, so that all are
-# equal.) **Predict:** what is the bubble? And where do the two pipelines have to wait for each other?
+# equal.) **Predict:** what part of the total time is the bubble? And where do the two pipelines have to wait for each
+# other?
+
+# %%
+my_bubble = predict("the bubble, as a part of the total time", ...)
 
 # %%
 slowly = Run.open(folder / "2 × 2 × 1, slowly")
@@ -320,6 +324,10 @@ figure, axes = plt.subplots(2, 1, figsize=(9.5, 5))
 timeline.plot(slowly, axes[0], steps=2, title="2 × 2 × 1, slowly")
 timeline.plot(runs["2 × 1 × 2"], axes[1], steps=1, title="2 × 1 × 2")
 figure.tight_layout()
+
+# %% tags=["nbval-check-output"]
+stages, micro_batches = 2, 4
+my_bubble.compare((stages - 1) / (micro_batches + stages - 1))
 
 # %% [markdown]
 # Within a step each rank waits for its neighbour in the pipeline, and the bubble is that of one pipeline alone: (p −
