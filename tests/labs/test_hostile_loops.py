@@ -93,6 +93,17 @@ except PermissionError:
     environment = b""
 if b"SECRET_OF_THE_GRADER" in environment or "SECRET_OF_THE_GRADER" in os.environ:
     found.append("the grader's environment")
+
+def is_open(number):
+    try:
+        os.fstat(number)
+    except OSError:
+        return False
+    return True
+
+there = [number for number in range(128) if is_open(number)]
+if len(there) > 5:  # the three standard streams, and two connections
+    found.append(there)
 raise ValueError(f"finds {found}")
 """
 
@@ -149,8 +160,8 @@ def test_a_submission_finds_nothing_of_the_solution_or_of_the_checks(
     if isolation() in ("account", "none"):
         pytest.skip("there it can read what every user can")
     monkeypatch.setenv("SECRET_OF_THE_GRADER", "yes")
-    results = judged(on(LAB, 1, checks=("batches",)), tmp_path, LOOKS)
-    assert "ValueError: finds []" in results["batches"].message
+    results = judged(on(LAB, 3, checks=("share",)), tmp_path, LOOKS)
+    assert "ValueError: finds []" in results["share"].message
 
 
 def test_a_kill_that_the_submission_asks_for_does_not_count(tmp_path: Path) -> None:

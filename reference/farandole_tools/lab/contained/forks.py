@@ -156,9 +156,11 @@ def become(request: Request) -> NoReturn:
 
 def keep_only(descriptors: Sequence[int], numbers: Sequence[int]) -> None:
     """Give these descriptors these numbers and close all others; standard input is empty."""
-    beyond = max(*descriptors, *numbers) + 1
-    moved = [fcntl.fcntl(each, fcntl.F_DUPFD, beyond) for each in descriptors]
-    os.closerange(0, beyond)
+    moved = [fcntl.fcntl(each, fcntl.F_DUPFD, max(numbers) + 1) for each in descriptors]
+    for each in [int(name) for name in os.listdir("/proc/self/fd")]:
+        if each not in moved:
+            with suppress(OSError):  # the one by which the folder was read
+                os.close(each)
     os.open(os.devnull, os.O_RDONLY)  # the lowest number that is free: standard input
     for each, number in zip(moved, numbers, strict=True):
         os.dup2(each, number, inheritable=True)
