@@ -6,16 +6,20 @@ import os
 import socket
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
+import psutil
 import pytest
 
+from farandole.runtime import processes
 from farandole_tools.lab import labs, mutants
 from farandole_tools.lab.contained import fork_client, forks
 from farandole_tools.lab.grading import Result, grade, isolation
 from farandole_tools.lab.labs import Lab
 from tests.labs.labs_for_tests import LIMIT_S, by_name, on
 from tests.labs.test_bring_your_own_loop import ANOTHER, ON_SEVERAL
+from tests.labs.test_hostile_submissions import eventually
 
 LAB = labs.find("16")
 ON_TWO = on(LAB, 2, checks=[name for name in ON_SEVERAL if name != "batches"])
@@ -25,7 +29,7 @@ REPLACES = """
 import gc
 import sys
 
-JUDGES = ("check_", "expect", "wrong_", "first_text", "returned", "verdict", "near", "differing")
+JUDGES = ("check_", "expect", "wrong_", "raise_first", "returned", "verdict", "near", "differing")
 
 for each in gc.get_objects():
     if getattr(each, "__name__", "").startswith(JUDGES) and hasattr(each, "__code__"):
@@ -181,6 +185,31 @@ def test_the_helpers_of_a_right_answer_are_there_in_a_real_training(tmp_path: Pa
     path.write_text("from own_helper import mean_gradient, parts, share, take_step, train\n")
     result = grade(on(LAB, 1, checks=("unfinished save",)), path, helpers=True, limit_s=LIMIT_S)
     assert [(check.name, check.message) for check in result.results if not check.passed] == []
+
+
+def test_when_the_grader_is_killed_its_sandboxes_end() -> None:
+    """The first one loops in the submission's import, and ignores what it may."""
+    ignores = "import signal\nfor each in range(1, 16): each in (9,) or signal.signal(each, signal.SIG_IGN)\n"
+    with tempfile.TemporaryDirectory(prefix="farandole-killed-") as name:
+        Path(name, "loop.py").write_text(f"{ignores}while True: pass\n")
+        command = [sys.executable, "-m", "farandole", "lab", "check", "16", "loop.py", "--time-limit", "1000"]
+        environment = {key: value for key, value in os.environ.items() if key != fork_client.ADDRESS}
+        grader = subprocess.Popen(command, cwd=name, env=environment | {"TMPDIR": name}, stdout=subprocess.DEVNULL)
+        try:
+            # The process that forks, and in a fork at least the one that waits and the one with the submission.
+            assert eventually(lambda: len(sandbox_processes(name)) >= 3)
+        finally:
+            grader.kill()
+            grader.wait()
+        assert eventually(lambda: not sandbox_processes(name))
+        assert eventually(lambda: not processes.find("TMPDIR", name))
+
+
+def sandbox_processes(folder: str) -> list[psutil.Process]:
+    """Return the process from which sandboxes are forked, if its socket is in that folder, and its forks."""
+    found = ((each, " ".join(each.info["cmdline"] or [])) for each in psutil.process_iter(["cmdline", "status"]))
+    alive = [each for each, line in found if folder in line and "import forks" in line]
+    return [each for each in alive if each.info["status"] != psutil.STATUS_ZOMBIE]
 
 
 def test_a_sandbox_cannot_request_another_one() -> None:

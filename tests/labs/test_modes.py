@@ -88,6 +88,11 @@ submission.write_text(submission.read_text().replace("GRADER = 0", f"GRADER = {o
 given = grade(labs.load(lab), submission, limit_s=120)
 print(json.dumps([given.isolation, [[each.passed, each.message] for each in given.results], submission.read_text()]))
 """
+# Of a lab these checks alone, each on the smallest number of ranks.
+FEW_CHECKS = (
+    "labs.replace(whole := labs.load(lab), "
+    "checks=tuple(labs.replace(each, ranks=each.ranks[:1]) for each in whole.checks if each.name in {names}))"
+)
 
 
 @pytest.fixture
@@ -142,9 +147,7 @@ def test_a_right_submission_has_full_marks_and_the_report_says_how_it_was_kept_a
     assert f"Isolation: {MODES[WAYS[way]]}" in shown
     left = [path.name for path in (folder / "temporary").iterdir()]
     assert left == [f"grades_{lab.name}.jsonl"]
-    running = [each for each in psutil.process_iter(["cmdline"]) if folder.name in (each.info["cmdline"] or [])]
-    processes.end(running)
-    assert not running, "the submission's process"
+    nothing_runs(folder)
 
 
 @pytest.mark.parametrize("way", WORKS)
@@ -163,6 +166,30 @@ def test_the_tricks_that_work_are_those_that_are_documented(way: str, folder: Pa
     assert {name: message for name, message in found.items() if name not in WORKS[way]} == {}
     assert set(found) == WORKS[way]
     nothing_changed(folder / "here", text)
+
+
+@pytest.mark.one_in(2)
+@pytest.mark.parametrize("way", ["alone", "ordinary", "ordinary,alone", "alone,unlocked"])
+def test_a_right_submission_with_torch_has_full_marks(way: str, folder: Path) -> None:
+    """Its sandboxes are forked, share files, and compute to the bit what the checks do."""
+    skip_unless_possible(way)
+    lab = labs.find("16")
+    path = folder / "here" / lab.file
+    path.write_text(DAEMON.format(name=folder.name) + mutants.original(lab))
+    os.chown(path, fewer_rights.ORDINARY, fewer_rights.ORDINARY)
+    judge = folder / "judge.py"
+    judge.write_text(JUDGE.replace("labs.load(lab)", FEW_CHECKS.format(names=("share", "unfinished save"))))
+    isolation, results, _ = json.loads(run(way, folder, str(judge), str(lab.folder), str(path)))
+    assert isolation == WAYS[way]
+    assert [message for _, message in results] == ["", ""]
+    nothing_runs(folder)
+
+
+def nothing_runs(folder: Path) -> None:
+    """Check that the process that DAEMON has started there is gone."""
+    running = [each for each in psutil.process_iter(["cmdline"]) if folder.name in (each.info["cmdline"] or [])]
+    processes.end(running)
+    assert not running, "the submission's process"
 
 
 @pytest.mark.one_in(2)

@@ -102,12 +102,17 @@ class CollectiveCommunicator:
         except DifferentCalls as error:
             raise OthersInCall(str(error)) from None
 
-    def first_text(self, text: str, when: int = 0) -> str:
-        """Return, of all ranks' texts that are not empty, the one with the smallest `when`. For the checks only."""
-        everybodys = self._comm.everybodys(np.frombuffer(text.encode(), dtype=np.uint8))
+    def raise_first(self, problem: str, when: int = 0) -> None:
+        """Raise, on all ranks, the problem of the rank with the smallest `when`, if any has one. For the checks only.
+
+        Raises:
+            Wrong: some rank's `problem` is not empty.
+        """
+        everybodys = self._comm.everybodys(np.frombuffer(problem.encode(), dtype=np.uint8))
         times = self._comm.everybodys(np.array([when]))
         given = [(int(time[0]), rank) for rank, time in enumerate(times) if everybodys[rank].size]
-        return everybodys[min(given)[1]].tobytes().decode() if given else ""
+        if given:
+            raise Wrong(everybodys[min(given)[1]].tobytes().decode())
 
     def _meet(self, name: str, array: Buffer, source: int = 0) -> None:
         if name != RETURN:

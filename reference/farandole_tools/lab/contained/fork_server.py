@@ -27,7 +27,10 @@ sys.path[:0] = {paths}
 from farandole_tools.lab.contained import forks
 forks.main(own, *sys.argv[1:])
 """
-INSIDE = tuple(f"farandole_tools.lab.contained.{name}" for name in ("forks", "start"))
+INSIDE = (
+    "farandole_tools.forked_ranks.huge_pages",
+    *(f"farandole_tools.lab.contained.{name}" for name in ("forks", "start")),
+)
 ENVIRONMENT = {"PATH": "/usr/bin:/bin", "LANG": "C.UTF-8", "OMP_NUM_THREADS": "1"}
 
 _starting = threading.Lock()

@@ -28,6 +28,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, NoReturn
 
+from farandole_tools.forked_ranks import huge_pages
 from farandole_tools.lab.contained import start
 
 LENGTH = struct.Struct("<I")  # of a request
@@ -197,6 +198,7 @@ def main(path: list[str], folder: str, listener: str, *modules: str) -> NoReturn
     for name in modules:
         importlib.import_module(name)
     sys.path[:] = path
+    huge_pages.collapse()
     gc.freeze()  # else the first collection in each fork would write to all of torch's objects, and so copy them
     request = ForkServer(folder, socket.socket(fileno=int(listener))).serve()
     forget("farandole_tools")

@@ -1,8 +1,8 @@
 """Lab 16, a training loop on several ranks: its checks, and what runs beside the submission.
 
     process of the checks (a rank under MPI)            process of the submission
-    checks, kills ── watch, CollectiveCommunicator ──── harness ──→ the submission
-                     expected, mistakes                 models, jobs, torch.save
+    checks, gradients, kills                            harness ──→ the submission
+    watch, CollectiveCommunicator ←──── calls ────────→ models, jobs, torch.save
 
 Models, optimizers and jobs stay in the submission's process, where `harness` makes them from a seed. What crosses to
 the checks is arrays, numbers and names. `expected` computes what is right in one process and `mistakes` what usual
