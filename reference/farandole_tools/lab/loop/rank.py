@@ -109,7 +109,9 @@ class Rank:
         """Leave the verdict `text` of step `when`, or what was wrong before."""
         told = (self.watch.when, self.watch.problem) if self.watch.problem else (when, text)
         verdict = json.dumps([told[0], self.comm.rank, told[1]])
-        (self.folder / f"{self.comm.rank}.verdict").write_text(verdict, encoding="utf-8")
+        unfinished = self.folder / f"{self.comm.rank}.unfinished"
+        unfinished.write_text(verdict, encoding="utf-8")
+        unfinished.replace(unfinished.with_suffix(".verdict"))  # at once: this rank may be ended meanwhile
 
 
 def main(folder: str, text: str) -> None:
