@@ -2,7 +2,9 @@
 
 Most of them run on simulated ranks. Run as a program, this is one rank of a launch with real kills:
 
-    check.py SUBMISSION FOLDER DROPOUT KILL [KILL …]        each KILL is rank:name of a call:calls before it
+    check.py ORIGIN FOLDER DROPOUT KILL [KILL …]        each KILL is rank:name of a call:calls before it
+
+ORIGIN is the submission, as `host.Origin` has it.
 """
 
 from __future__ import annotations
@@ -14,6 +16,7 @@ import sys
 import tempfile
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from random import Random
@@ -24,12 +27,25 @@ import numpy as np
 from farandole.errors import LaunchError
 from farandole.runtime import mpirun, rank
 from farandole.runtime.launcher import run_ranks
-from farandole_tools.lab import Check, Lab, expect, learner
+from farandole_tools.lab import Check, Lab, expect, labs, learner
+from farandole_tools.lab.contained.host import Guest, Origin, origin_of
 from farandole_tools.lab.expectations import counted
+from farandole_tools.lab.over_mpi import OverMpi, answered
 from farandole_tools.lab.rank_status import named
-from farandole_tools.lab.simulated_ranks import WHOLE, Call, Death, SimulatedRanks, Stuck
-from farandole_tools.lab.small_training import Worker
-from farandole_tools.lab.ulfm_communicator import OverMpi, PeerLost, UlfmCommunicator
+from farandole_tools.lab.rank_threads import Made
+from farandole_tools.lab.simulated_ranks import WHOLE, Call, Death, Programs, SimulatedRanks, Stuck
+from farandole_tools.lab.ulfm_communicator import UlfmCommunicator
+from farandole_tools.lab.watched_training import (
+    LAST,
+    RANDOM,
+    STATES,
+    STEPS,
+    Recoveries,
+    Trainings,
+    Watched,
+    expect_state,
+    state_of,
+)
 
 if TYPE_CHECKING:
     from farandole_tools.lab.communicator import LabCommunicator
@@ -37,86 +53,10 @@ if TYPE_CHECKING:
 Kill = tuple[int, str, int]  # rank, name of a call, how many of that name it makes before
 Case = tuple[str, int, tuple[Death, ...], bool]  # in words, how many workers, which die, whether all notice it
 
-STEPS = 4
-LAST = STEPS - 1
 LATER = 12  # how many calls after a death another may die
 REAL_S = 60.0
+HARNESS = "farandole_tools.lab.recorded_training"
 DEATHS = ("recover", "no death", "a death", "half a step", "last step")  # checks of what the later ones use
-
-
-def right_states() -> list[np.ndarray]:
-    """Parameters and momentum before each step and after the last, as one worker alone gets them."""
-    worker, states = Worker(0), []
-    for _ in range(STEPS):
-        states.append(state_of(worker))
-        worker.compute(worker.batch())
-        worker.update()
-    return [*states, state_of(worker)]
-
-
-def right_random(number: int) -> list[Any]:
-    """The state of a worker's random numbers before each step and after the last."""
-    worker, states = Worker(number, dropout=True), []
-    for _ in range(STEPS):
-        states.append(worker.random.getstate())
-        worker.compute([])
-    return [*states, worker.random.getstate()]
-
-
-def state_of(worker: Worker) -> np.ndarray:
-    return np.concatenate([worker.parameters, worker.momentum])
-
-
-STATES = right_states()
-RANDOM = [right_random(number) for number in range(5)]
-
-
-class Watched(Worker):
-    """A worker that is checked at every computation and every update."""
-
-    def __init__(self, number: int, dropout: bool) -> None:
-        super().__init__(number, dropout)
-        self.part: tuple[int, list[int]] = -1, []  # the step, and what it has worked on
-        self.stale = False
-        self.updates: list[int] = []
-
-    def compute(self, samples: Sequence[int]) -> None:
-        samples, who = list(samples), f"rank {self.number}"
-        expect(self.step < STEPS, f"{who} takes step {self.step}: there are only steps 0 to {LAST}")
-        if not self.dropout:
-            expect_state(self, self.step, f"{who} takes step {self.step}")
-        elif self.random.getstate() != RANDOM[self.number][self.step]:
-            states = RANDOM[self.number]
-            found = [step for step, state in enumerate(states) if state == self.random.getstate()]
-            which = f"those of step {found[0]}" if found else "none of any step"
-            expect(False, f"{who} takes step {self.step} with other random numbers than before: {which}")
-        self.stale = bool(self.gradient.any())
-        self.part = self.step, samples
-        super().compute(samples)
-
-    def update(self) -> None:
-        who = f"rank {self.number}"
-        again = "the rank with the most steps decides, and no step is done twice"
-        expect(self.step not in self.updates, f"{who} has done step {self.step} and does it again: {again}")
-        self.updates.append(self.step)
-        step = self.step
-        super().update()
-        if not self.dropout:
-            expect_state(self, step + 1, f"after the update of step {step} {who} is")
-
-    def samples_of(self, step: int) -> list[int]:
-        """Return the samples that it has processed, if they were for this step."""
-        return self.part[1] if self.part[0] == step else []
-
-
-def expect_state(worker: Worker, step: int, who: str) -> None:
-    """Check that the worker has the parameters and the momentum with which `step` begins."""
-    state = state_of(worker)
-    for name, part in (("parameters", slice(2)), ("momentum", slice(2, 4))):
-        if not np.array_equal(state[part], STATES[step][part]):
-            found = [number for number, right in enumerate(STATES) if np.array_equal(state[part], right[part])]
-            which = f"the {name} of step {found[0]}" if found else f"{name} of no step, {state[part]}"
-            expect(False, f"{who} with {which}, not of step {step}")
 
 
 class Trial:
@@ -127,13 +67,11 @@ class Trial:
     ) -> None:
         self.student, self.comm, self.size, self.dropout = student, comm, size, dropout
         self.workers = [Watched(number, dropout) for number in range(size)]
-        self.ranks = SimulatedRanks(
-            size, deaths, all_notice, lambda number: self.workers[number].step, self._met, self._stalled
-        )
+        self.ranks = SimulatedRanks(size, deaths, all_notice, lambda number: self.workers[number].step, self._met)
 
     def run(self) -> list[Call]:
         """Train; return the calls that were made."""
-        go(self.student, self.ranks, lambda number, comm: self.student.train(comm, self.workers[number], STEPS))
+        go(self.ranks, Trainings(self.student, self.size, dict(enumerate(self.workers)), self._stalled))
         living = [worker for worker in self.workers if worker.number not in self.ranks.dead]
         for worker in living:
             who = f"rank {worker.number} has returned"
@@ -167,14 +105,12 @@ class Trial:
         self.comm.current_case = f"{self.comm.current_case.partition(' (')[0]} ({where})"
 
 
-def go(student: Any, ranks: SimulatedRanks, program: Any) -> None:
-    """Run `program` on all ranks, and report in words why it ended."""
+def go(ranks: SimulatedRanks, programs: Programs) -> None:
+    """Run `programs` on all ranks, and report in words why they do not end."""
     try:
-        ranks.run(lambda comm: program(comm.rank, comm))
+        ranks.drive(programs)
     except Stuck as error:
         expect(False, str(error))
-    except PeerLost as error:
-        expect(False, f"the death is not survived: {learner.explain(error, Path(student.__file__))}")
 
 
 def try_all(student: Any, comm: LabCommunicator, cases: Iterable[Case], dropout: bool = False) -> None:
@@ -185,9 +121,20 @@ def try_all(student: Any, comm: LabCommunicator, cases: Iterable[Case], dropout:
 
 
 def undisturbed(student: Any, comm: LabCommunicator, size: int, dropout: bool = False) -> list[Call]:
-    """The calls of a training without a death."""
+    """Return the calls of a training without a death; without calls there would be none at which a rank could die."""
     with comm.case(f"{counted(size, 'worker')}, no death"):
-        return Trial(student, comm, size, (), False, dropout).run()
+        calls = Trial(student, comm, size, (), False, dropout).run()
+        expect(sums(calls) >= size * STEPS, wrong_number_of_sums(calls, size))
+        return calls
+
+
+def sums(calls: Iterable[Call]) -> int:
+    return sum(call.name == "all_reduce" for call in calls)
+
+
+def wrong_number_of_sums(calls: Iterable[Call], size: int) -> str:
+    needed = size * STEPS
+    return f"{sums(calls)} all_reduce in {STEPS} steps, where one per step and rank, {needed}, will do"
 
 
 def within(call: Call, living: Iterable[int]) -> Iterator[Death]:
@@ -252,44 +199,31 @@ def check_recover(student: Any, comm: LabCommunicator) -> None:
 def expect_recovered(student: Any, size: int, deaths: Sequence[Death], all_notice: bool) -> list[Call]:
     """Two all-reduces, and then `recover`."""
     ranks = SimulatedRanks(size, deaths, all_notice)
-    given: dict[int, Any] = {}
-
-    def program(number: int, comm: UlfmCommunicator) -> None:
-        done = True
-        try:
-            for _ in range(2):
-                comm.all_reduce(np.ones(1))
-        except PeerLost:
-            done = False
-        new = student.recover(comm, done)
-        right = new is None or isinstance(new, UlfmCommunicator)
-        expect(right, f"recover returns {new!r:.60}, where a communicator or None is needed")
-        given[number] = done, new
-
-    go(student, ranks, program)
-    ended = [number for number, (_, new) in given.items() if new is None]
-    expect(len(ended) in (0, len(given)), f"recover returns None to {named(ended)}, a communicator to the others")
-    not_done = [number for number, (done, _) in given.items() if not done]
+    recoveries = Recoveries(student, size)
+    go(ranks, recoveries)
+    returned = ranks.returned
+    sizes = {number: ranks.size_of(number, new) for number, new in returned.items() if new is not None}
+    expect(None not in sizes.values(), "recover returns a communicator that there is not")
+    ended = [number for number in returned if number not in sizes]
+    expect(not ended or not sizes, f"recover returns None to {named(ended)}, a communicator to the others")
+    not_done = [number for number in returned if not recoveries.done[number]]
     if ended:
         expect(not not_done, f"recover returns None, as if all were done, but {named(not_done)} had been interrupted")
         return ranks.calls
-    expect(deaths or not given, "recover returns a communicator, though no rank has died and all are done")
-    sizes = {number: new.size for number, (_, new) in given.items()}
-    right = range(len(given), len(given) + len(deaths))  # a rank that dies within the shrink may be in it
-    expect(len({*sizes.values()} - {*right}) == 0, f"{len(given)} live, and recover returns communicators of {sizes}")
+    expect(deaths or not returned, "recover returns a communicator, though no rank has died and all are done")
+    right = range(len(returned), len(returned) + len(deaths))  # a rank that dies within the shrink may be in it
+    expect({*sizes.values()} <= {*right}, f"{len(returned)} live, and recover returns communicators of {sizes}")
     return ranks.calls
 
 
 def check_no_death(student: Any, comm: LabCommunicator) -> None:
     for size in (1, 2, 3, 4, 5):
-        calls = Counter(call.name for call in undisturbed(student, comm, size))
+        calls = undisturbed(student, comm, size)
+        names = {call.name for call in calls}
         with comm.case(f"{counted(size, 'worker')}, no death"):
-            sent, needed = calls["all_reduce"], size * STEPS
-            expect(
-                sent == needed, f"{sent} all_reduce in {STEPS} steps, where one per step and rank, {needed}, will do"
-            )
-            expect(not calls["broadcast"], "a state is broadcast although no rank is behind")
-            expect(not calls["revoke"], "a communicator is revoked although no rank has died")
+            expect(sums(calls) == size * STEPS, wrong_number_of_sums(calls, size))
+            expect("broadcast" not in names, "a state is broadcast although no rank is behind")
+            expect("revoke" not in names, "a communicator is revoked although no rank has died")
 
 
 def check_a_death(student: Any, comm: LabCommunicator) -> None:
@@ -353,7 +287,7 @@ def check_kills(student: Any, comm: LabCommunicator, size: int, kills: Sequence[
         return
     who = " and ".join(f"rank {number} before its {nth(count)} {name}" for number, name, count in kills)
     with comm.case(f"{size} processes, SIGKILL to {who}"), tempfile.TemporaryDirectory(dir=".") as folder:
-        arguments = [student.__file__, str(Path(folder).resolve()), str(int(dropout))]
+        arguments = [json.dumps(origin_of(student)), str(Path(folder).resolve()), str(int(dropout))]
         program = [__file__, *arguments, *(f"{number}:{name}:{count}" for number, name, count in kills)]
         try:
             run_ranks(program, size, timeout_s=REAL_S)
@@ -394,7 +328,7 @@ def nth(count: int) -> str:
     return ("first", "second", "third", "fourth")[count]
 
 
-def real_rank(submission: str, folder: str, dropout: str, *texts: str) -> None:
+def real_rank(origin: str, folder: str, dropout: str, *texts: str) -> None:
     """One process of the real training."""
     from mpi4py import MPI
 
@@ -407,16 +341,34 @@ def real_rank(submission: str, folder: str, dropout: str, *texts: str) -> None:
             os.kill(os.getpid(), signal.SIGKILL)
         made[name] += 1
 
-    learner.load(Path(submission)).train(OverMpi(MPI.Intracomm(MPI.COMM_WORLD.Dup()), before), worker, STEPS)
+    communicators: list[UlfmCommunicator] = [OverMpi(MPI.Intracomm(MPI.COMM_WORLD.Dup()), before)]
+    with loaded(Origin(*json.loads(origin)), Path(folder) / f"guest-{worker.number}") as student:
+        training = Trainings(student, communicators[0].size, {worker.number: worker})
+        (step,) = training.resume({worker.number: None})
+        while isinstance(step, Made):
+            (step,) = training.resume({worker.number: answered(step, communicators)})
     rank.departed(number for number, _, _ in kills)
     report = {"step": worker.step, "state": state_of(worker).tolist(), "random": worker.random.random()}
     (Path(folder) / f"{worker.number}.json").write_text(json.dumps(report))
 
 
+@contextmanager
+def loaded(origin: Origin, folder: Path) -> Iterator[Any]:
+    """Import a submission; in a sandbox in `folder`, if it is kept apart."""
+    path = Path(origin.submission)
+    if not origin.mode:
+        yield learner.load(path, HARNESS)
+        return
+    lab, gone = labs.load(Path(origin.lab)), "the submission has ended its process"
+    guest = Guest(origin.mode, folder, lab, path, origin.helpers, lambda: sys.exit(gone))
+    yield guest.load()
+    guest.end()
+
+
 LAB = Lab(
     title="Survive a kill",
     file="survive_a_kill.py",
-    apart=False,
+    harness=HARNESS,
     patience=3.0,
     checks=(
         Check("divide", 1, (1,), check_divide),

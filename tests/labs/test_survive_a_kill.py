@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import psutil
 import pytest
 
+from farandole.runtime import guard
 from farandole_tools.lab import labs, learner
 from farandole_tools.lab.communicator import LabCommunicator
+from farandole_tools.lab.contained import sandbox
+from farandole_tools.lab.contained.host import Guest
 from farandole_tools.lab.deadlock_detector import MORE_TIME
-from farandole_tools.lab.grading import grade
+from farandole_tools.lab.grading import grade, isolation
 from farandole_tools.lab.small_training import BATCH, Worker
 from tests.labs.labs_for_tests import LIMIT_S, on
 
@@ -98,26 +104,28 @@ def train(comm, worker, steps):
             worker.random.setstate(random)
 """
 
-# Correct in the simulation, but under mpirun it never ends.
+# Correct in the simulation, but under mpirun it never ends: there a process has but one rank's thread.
 SLEEPS_UNDER_MPI = """
-import time
+import threading, time
 right = train
 
 def train(comm, worker, steps):
-    if hasattr(comm, "mpi"):
+    if comm.rank == 3 and threading.active_count() < 5:
         time.sleep(1000)
     right(comm, worker, steps)
 """
 
 
 @pytest.mark.parametrize(
-    ("answer", "checks"),
-    [(SUMMED_STATE, (*ON_PAPER, "two kills")), (AGREED_STEPS, ON_PAPER)],
+    ("answer", "checks", "ours"),
+    [(SUMMED_STATE, (*ON_PAPER, "two kills"), False), (AGREED_STEPS, ON_PAPER, True)],
     ids=["summed state", "agreed steps"],
 )
-def test_a_right_answer_need_not_look_like_ours(tmp_path: Path, answer: str, checks: tuple[str, ...]) -> None:
+def test_a_right_answer_need_not_look_like_ours(
+    tmp_path: Path, answer: str, checks: tuple[str, ...], ours: bool
+) -> None:
     (tmp_path / "mine.py").write_text(answer)
-    result = grade(on(LAB, 2, checks=checks), tmp_path / "mine.py", limit_s=LIMIT_S, ours=True)
+    result = grade(on(LAB, 1 if not ours else 2, checks=checks), tmp_path / "mine.py", limit_s=LIMIT_S, ours=ours)
     assert [check.message for check in result.results if not check.passed] == []
 
 
@@ -134,6 +142,7 @@ def test_a_right_answer_need_not_look_like_ours(tmp_path: Path, answer: str, che
         ("def divide(samples, rank, size): return samples", "no death", "more than one on its samples [0, 1,"),
         ("def train(comm, worker, steps): pass", "no death", "rank 0 has returned after 0 of 4 steps"),
         ("def train(comm, worker, steps): right(comm, worker, 9)", "no death", "takes step 4: there are only steps"),
+        ("def train(comm, worker, steps): worker.nothing", "no death", "'nothing', at line "),
         ("def train(comm, worker, steps): raise PeerLost('me')", "a death", "not survived: PeerLost: me, at line"),
         (
             "def train(comm, worker, steps):\n    while True: comm.agree(True)",
@@ -149,13 +158,28 @@ def test_a_right_answer_need_not_look_like_ours(tmp_path: Path, answer: str, che
         ),
     ],
 )
-def test_what_is_no_answer_is_told(tmp_path: Path, body: str, check: str, message: str) -> None:
+@pytest.mark.parametrize("apart", [False, True], ids=["here", "apart"])
+def test_what_is_no_answer_is_told(tmp_path: Path, body: str, check: str, message: str, apart: bool) -> None:
     path = tmp_path / "mine.py"
     path.write_text(f"{AGREED_STEPS}\nright = train\n\n\n{body}\n")
     run = next(each.run for each in LAB.checks if each.name == check)
-    with pytest.raises(labs.Wrong) as wrong:
-        run(learner.load(path), Alone())  # the simulation needs no launch
+    with pytest.raises(Exception) as wrong, loaded(path, apart) as student:  # noqa: PT011 - it is explained
+        run(student, Alone())  # type: ignore[arg-type] # the simulation needs no launch
     assert message in learner.explain(wrong.value, path)
+
+
+@contextmanager
+def loaded(path: Path, apart: bool) -> Iterator[Any]:
+    """A submission, in this process or in a sandbox."""
+    if not apart:
+        yield learner.load(path, LAB.harness)
+        return
+    with guard.temporary_folder(sandbox.PREFIX) as folder:
+        guest = Guest(isolation(), folder / "guest", LAB, path, False, lambda: pytest.fail("it has ended"))
+        try:
+            yield guest.load()
+        finally:
+            guest.end()
 
 
 class Alone:
@@ -165,19 +189,30 @@ class Alone:
     case = LabCommunicator.case
 
 
-def test_an_endless_loop_is_ended_with_its_line(tmp_path: Path) -> None:
+@pytest.mark.parametrize("ours", [True, False], ids=["here", "apart"])
+def test_an_endless_loop_is_ended_with_its_line(tmp_path: Path, ours: bool) -> None:
     body = "def train(comm, worker, steps):\n    while True:\n        pass\n"
     line = f"{AGREED_STEPS}{body}".splitlines().index("    while True:") + 2
     (tmp_path / "mine.py").write_text(f"{AGREED_STEPS}{body}")
-    result = grade(on(LAB, 1, checks=("a death",)), tmp_path / "mine.py", limit_s=2, ours=True).results[0]
+    limit_s = 2 / (1 if ours else LAB.patience)
+    result = grade(on(LAB, 1, checks=("a death",)), tmp_path / "mine.py", limit_s=limit_s, ours=ours).results[0]
     lines = [f"2 workers, no death (rank 0 at line {each}): still running after 2 s" for each in (line - 1, line)]
     assert result.message in [f"{each}{MORE_TIME}" for each in lines]
 
 
-def test_what_hangs_under_mpirun_is_ended_and_nothing_of_it_is_left(tmp_path: Path) -> None:
+def test_a_worker_that_computes_for_ever_is_told_at_once_what_is_wrong(tmp_path: Path) -> None:
+    body = "def train(comm, worker, steps):\n    while True:\n        worker.compute([])\n        worker.update()\n"
+    (tmp_path / "mine.py").write_text(f"{AGREED_STEPS}{body}")
+    result = grade(on(LAB, 1, checks=("a death",)), tmp_path / "mine.py", limit_s=LIMIT_S).results[0]
+    assert "after the update of step 0 rank 0 is with the parameters of step 0" in result.message
+
+
+@pytest.mark.parametrize("ours", [True, False], ids=["here", "apart"])
+def test_what_hangs_under_mpirun_is_ended_and_nothing_of_it_is_left(tmp_path: Path, ours: bool) -> None:
     (tmp_path / "sleeps_for_ever.py").write_text(AGREED_STEPS + SLEEPS_UNDER_MPI)
-    result = grade(on(LAB, 1, checks=("one kill",)), tmp_path / "sleeps_for_ever.py", limit_s=5, ours=True).results[0]
-    assert "still running after 5 s" in result.message
+    limit_s, lab = 5 if ours else 4, on(LAB, 1, checks=("one kill",))
+    result = grade(lab, tmp_path / "sleeps_for_ever.py", limit_s=limit_s, ours=ours).results[0]
+    assert f"still running after {5 if ours else 12} s" in result.message
     psutil.wait_procs(left_of("sleeps_for_ever.py"), timeout=10)
     assert left_of("sleeps_for_ever.py") == []
 
@@ -185,7 +220,7 @@ def test_what_hangs_under_mpirun_is_ended_and_nothing_of_it_is_left(tmp_path: Pa
 def left_of(name: str) -> list[psutil.Process]:
     found = []
     for process in psutil.process_iter(["cmdline"]):
-        if any(part.endswith(name) for part in process.info["cmdline"] or ()):
+        if any(name in part for part in process.info["cmdline"] or ()):
             found.append(process)
     return found
 

@@ -14,8 +14,9 @@ class: ``course`` (the commands), ``entries`` (what is in a folder of submission
 ``suspicions`` (what a person should look at), ``bundle`` (what students get), ``hints`` (and a learner's
 progress). Apart from these: ``instrumented_network`` and ``background``, on which lab 4 is written;
 ``half_network`` and ``summing``, on which lab 5 is; ``disk``, on which lab 10 is; ``ulfm_communicator``,
-``simulated_ranks`` and ``small_training``, on which lab 12 is; ``slow_link``, on which lab 15 is; ``single_process``,
-``collective_calls`` and ``loop``, on which lab 16 is.
+``over_mpi``, ``rank_threads``, ``simulated_rank`` and ``simulated_ranks``, ``small_training``, ``recorded_training``
+(beside the submission) and ``watched_training`` (beside the checks), on which lab 12 is; ``slow_link``, on which lab 15
+is; ``single_process``, ``collective_calls`` and ``loop``, on which lab 16 is.
 """
 
 from farandole_tools.lab.labs import Check, Lab, expect

@@ -17,7 +17,7 @@ from typing import Any, Literal, NamedTuple
 from farandole.runtime.failure import PeerLost
 from farandole_tools.lab.contained import kit
 from farandole_tools.lab.contained.sandbox import Mode, Sandbox
-from farandole_tools.lab.contained.wire import Ended, Malformed, Offer, Peer
+from farandole_tools.lab.contained.wire import Ended, Malformed, Offer, Peer, Remote
 from farandole_tools.lab.labs import Lab, Wrong
 from farandole_tools.lab.learner import Explained, explained
 
@@ -44,7 +44,9 @@ FUNCTIONS = (FunctionType, MethodType, BuiltinFunctionType, partial)
 VALUES = {  # modules whose dataclasses are sent by value, if the lab gives them to the submission
     "farandole.model_parallel.steps": ("Forward", "Backward", "Update"),
     "farandole.recovery.election.steps": ("Message", "Timer"),
-    "farandole_tools.lab.single_process": ("Part",),
+    f"{MODULE}rank_threads": ("Made", "Ended", "Computes", "Answer"),
+    f"{MODULE}recorded_training": ("Begin", "NotSurvived"),
+    f"{MODULE}single_process": ("Part",),
 }
 TORCH = "torch._dynamo"  # with torch; its optimizers import it
 ASKED_S = 1.0  # how long the guest may take to say at which line it is
@@ -57,6 +59,12 @@ class Origin(NamedTuple):
     lab: str
     submission: str
     helpers: bool
+
+
+def origin_of(student: Any) -> Origin:
+    """Return what a harness's process was made of; without a mode if that is this process."""
+    origin: Origin | None = student._peer.origin if isinstance(student, Remote) else None
+    return origin or Origin("", "", str(student.submission.__file__), helpers=False)
 
 
 def offer(thing: Any) -> Offer | None:

@@ -29,7 +29,10 @@ INSIDE = (
     "farandole_tools.lab.learner",
     *(f"farandole_tools.lab.contained.{name}" for name in ("arrays", "channel", "guest", "remote", "values", "wire")),
 )
-LABS_MODULE = "farandole_tools.lab.labs"
+RAISED = {  # module → the exception of it that is raised in the sandbox, and its base
+    "farandole_tools.lab.labs": ("Wrong", "Exception"),
+    "farandole.runtime.failure": ("PeerLost", "RuntimeError"),
+}
 PACKAGES = "packages"  # the folder with numpy, and torch if the lab is with it
 
 
@@ -40,7 +43,8 @@ def write(folder: Path, lab: Lab) -> None:
             f'class {each}:\n    """The real one is in the process of the checks."""' for each in classes
         )
         put(folder, name, f"{text}\n")
-    put(folder, LABS_MODULE, 'class Wrong(Exception):\n    """Raised by checks alone."""\n')
+    for name, (error, base) in RAISED.items():
+        put(folder, name, f'class {error}({base}):\n    """The real one is in the process of the checks."""\n')
     for name in (*INSIDE, *given(lab)):
         put(folder, name, source(name).read_text(encoding="utf-8"))
     for path in (folder, *folder.rglob("*")):
@@ -63,7 +67,7 @@ def given(lab: Lab) -> list[str]:
     found: list[str] = []
     while wanted:
         name = wanted.pop()
-        if name not in found and name not in NAMES_ONLY and name != LABS_MODULE:
+        if name not in found and name not in {*NAMES_ONLY, *RAISED}:
             found.append(name)
             wanted += imported(source(name).read_text(encoding="utf-8"))
     return sorted(found)

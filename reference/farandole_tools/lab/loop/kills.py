@@ -14,8 +14,7 @@ from farandole.runtime.launcher import run_ranks
 from farandole_tools.lab import expect
 from farandole_tools.lab.collective_calls import CollectiveCommunicator
 from farandole_tools.lab.communicator import LabCommunicator
-from farandole_tools.lab.contained.host import Origin
-from farandole_tools.lab.contained.remote import Remote
+from farandole_tools.lab.contained.host import origin_of
 from farandole_tools.lab.expectations import counted
 from farandole_tools.lab.labs import FILES
 from farandole_tools.lab.loop.rank import Task
@@ -93,12 +92,6 @@ def launch(
     except LaunchError as error:
         ended = error.message.strip().splitlines()[0]
     return first_wrong([json.loads(path.read_text("utf-8")) for path in folder.glob("*.verdict")]), ended
-
-
-def origin_of(student: Any) -> Origin:
-    """Return what the submission's process was made of; without a mode if that is this process."""
-    origin: Origin | None = student._peer.origin if isinstance(student, Remote) else None
-    return origin or Origin("", "", str(student.submission.__file__), helpers=False)
 
 
 def first_wrong(verdicts: Sequence[Sequence[Any]]) -> str:
