@@ -68,6 +68,18 @@ MUTANTS = [
         },
     ),
     Mutant(
+        name="asks_the_servers_in_turn",
+        says="Assumes that the servers hold the ranges in turn, whatever `holders` says.",
+        fails={"two servers": "KeyError: "},
+        changes={
+            "self.ranges, self.holders, self.comm = ranges, holders, comm": """
+            servers = sorted(set(holders))
+            self.holders = [servers[number % len(servers)] for number in range(len(ranges))]
+            self.ranges, self.comm = ranges, comm
+            """,
+        },
+    ),
+    Mutant(
         name="clears_what_it_does_not_pull",
         says="Sets all parameters to 0 before it fetches some: those of the other ranges are gone.",
         fails={"acknowledged": "a pull of range 1, range(3, 6), changes the parameter of key 0"},
@@ -620,7 +632,7 @@ SENTENCES: Sentences = {
     "Client": {
         "A worker's client of the parameter servers": "names what the class is",
         "ranges: all ranges": "describes an argument",
-        "holders: for each range": "describes an argument",
+        "holders: for each range": ["asks_the_servers_in_turn"],
         "Every server holds at least one": "says what the caller keeps to",
         "comm: as in": "describes an argument",
     },

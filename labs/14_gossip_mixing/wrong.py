@@ -307,6 +307,20 @@ MUTANTS = [
         },
     ),
     Mutant(
+        name="receives_from_its_receivers",
+        says="Adds up the parts of the ranks that it sends to, not of those that send to it.",
+        fails={"push-sum": "do each rank's parts sum to what it had before?"},
+        changes={
+            """
+            new_values[to] += values[rank] / (1 + len(others))
+            new_weights[to] += weights[rank] / (1 + len(others))
+            """: """
+            new_values[rank] += values[to] / (1 + len(hearers[to]))
+            new_weights[rank] += weights[to] / (1 + len(hearers[to]))
+            """,
+        },
+    ),
+    Mutant(
         name="returns_the_mixed_vector",
         says="Returns the vector that it has changed, as if it were a new one.",
         fails={"mix": "mix returns something: the result belongs into the vector itself"},
@@ -492,7 +506,7 @@ SENTENCES: Sentences = {
         "Each rank's estimate of the mean": ["divides_by_the_weights"],
         "values: of shape (ranks, length)": "describes the arguments",
         "Neither is changed": ["cuts_the_weights_themselves"],
-        "hearers: for each rank": "describes an argument",
+        "hearers: for each rank": ["receives_from_its_receivers"],
         "The values and the weights after the round": ["weights_stay_at_home"],
     },
 }
