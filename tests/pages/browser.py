@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -38,17 +38,20 @@ class Browser:
     def __init__(self, chromium: Chromium) -> None:
         self.chromium = chromium
 
-    def faults(self, path: Path, *, accessible: bool = True) -> list[str]:
+    def faults(self, path: Path, *, read_at: Collection[int] = WIDTHS) -> list[str]:
         """Return messages about what is wrong with the page: none if all is right.
 
         Args:
-            accessible: also run axe, which checks contrast and alternative texts for instance, and takes longest.
+            read_at: the widths at which axe runs, too. It checks contrast and alternative texts for instance, and takes
+                longest.
         """
         return [
-            f"{path.name}, {width} wide: {fault}" for width in WIDTHS for fault in self._at(width, path, accessible)
+            f"{path.name}, {width} wide: {fault}"
+            for width in WIDTHS
+            for fault in self._at(width, path, width in read_at)
         ]
 
-    def _at(self, width: int, path: Path, accessible: bool) -> list[str]:
+    def _at(self, width: int, path: Path, read: bool) -> list[str]:
         context = self.chromium.new_context(viewport={"width": width, "height": 900}, offline=True)
         context.set_default_timeout(PATIENCE_MS)
         page = context.new_page()
@@ -59,7 +62,7 @@ class Browser:
         page.goto(path.as_uri())
         found += [f"not shown: {source}" for source in page.evaluate(NOT_SHOWN)]
         found += [f"wider than the screen: {part}" for part in page.evaluate(TOO_WIDE)]
-        if accessible:
+        if read:
             found += violations(page)
         context.close()
         return found
