@@ -54,10 +54,11 @@ REAL_STEPS = "real steps"
 JUDGE_TIMES = {"15_predict_then_measure": {"measure", REAL_STEPS}}  # these checks of these labs
 SEEN_ON_PAPER = {"fit", "all reduce", "slowest", "step"}
 SOAK = "FARANDOLE_SOAK" in os.environ
-KNOW_HASH = {"06_push_pull", "10_atomic_checkpoint"}  # whose wrong answers need a hash() per process
+KNOW_HASH = {"06_push_pull", "10_atomic_checkpoint"}  # whose checks compare processes
+HASHES = "hash_of_this_process"  # the wrong answer that fails them needs a hash() per process
 own_hash = pytest.mark.own_hash
 EVERY = 4  # `make test` judges every fourth wrong answer of a lab, make soak each
-TOGETHER = 12  # the number of wrong answers that share their launches
+TOGETHER = 1  # the number of wrong answers that share their launches
 
 # A correct ring that looks different: to the left, and with separate sends and receives.
 ANOTHER_RING = """
@@ -111,17 +112,18 @@ def ranks_for(lab: Lab, mutant: Mutant) -> int:
 
 
 def groups() -> list[object]:
-    """Return the wrong answers of each lab, in groups; one that must fail a check of times is alone."""
+    """Return the wrong answers of each lab, in groups; those of times run alone, those of hash() in own processes."""
     found = []
     for folder in FOLDERS:
         lab = labs.load(folder)
-        for alone in (False, True):
-            chosen = [each for each in mutants.mutants(lab) if is_timed(lab, each) == alone]
-            chosen = sorted(chosen, key=lambda each: ranks_for(lab, each))
+        by_kind: dict[str, list[Mutant]] = {"": [], "times-": [], "hash-": []}
+        for each in sorted(mutants.mutants(lab), key=lambda each: ranks_for(lab, each)):
+            kind = "times-" if is_timed(lab, each) else "hash-" if each.name == HASHES else ""
+            by_kind[kind].append(each)
+        for kind, chosen in by_kind.items():
+            marks = (pytest.mark.alone,) * (kind == "times-") + (own_hash,) * (kind == "hash-")
             for number, group in enumerate(batched(chosen if SOAK else chosen[::EVERY], TOGETHER)):
-                name = f"{lab.name}-{'times-' if alone else ''}{number}"
-                marks = (pytest.mark.alone,) * alone + (own_hash,) * (lab.name in KNOW_HASH)
-                found.append(pytest.param(lab, group, id=name, marks=marks))
+                found.append(pytest.param(lab, group, id=f"{lab.name}-{kind}{number}", marks=marks))
     return found
 
 
