@@ -58,7 +58,7 @@ KNOW_HASH = {"06_push_pull", "10_atomic_checkpoint"}  # whose checks compare pro
 HASHES = "hash_of_this_process"  # the wrong answer that fails them needs a hash() per process
 own_hash = pytest.mark.own_hash
 EVERY = 4  # `make test` judges every fourth wrong answer of a lab, make soak each
-TOGETHER = 1  # the number of wrong answers that share their launches
+TOGETHER = 12  # the number of wrong answers that share their launches
 
 # A correct ring that looks different: to the left, and with separate sends and receives.
 ANOTHER_RING = """
