@@ -109,7 +109,7 @@ def session() -> Iterator[str]:
 
 
 def fork_server_answers() -> bool:
-    """Whether the fork server that was started, if one was, takes requests."""
+    """Return whether the fork server that was started, if one was, takes requests."""
     path = os.environ.get(fork_client.ADDRESS, "0").rpartition(":")[2]
     if not path.startswith("/"):
         return True

@@ -67,7 +67,7 @@ def _calls(session: pytest.Session) -> tuple[dict[str, list[pytest.Item]], dict[
 
 
 def _tried(name: str, tests: list[pytest.Item], seconds: dict[pytest.Item, float]) -> str:
-    """Whether one of `tests` notices the mutant."""
+    """Return whether one of `tests` notices the mutant."""
     child = os.fork()
     if child == 0:
         code = KILLED

@@ -118,7 +118,7 @@ def test_without_any_backup_there_is_none(held: list[list[Kept]]) -> None:
 
 @pytest.mark.parametrize("slots", SIZES)
 def test_what_is_gone_are_the_parts_of_those_who_died_with_their_buddies(slots: int) -> None:
-    """Whether or not some survivors have begun a newer backup."""
+    """Also when some survivors have begun a newer backup."""
     for alive in survivors(slots):
         expected = [slot for slot in range(slots) if slot not in alive and (slot + 1) % slots not in alive]
         for ahead in [(), alive[:1]]:

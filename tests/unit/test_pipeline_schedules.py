@@ -66,7 +66,7 @@ def idle_time(schedule: Schedule, p: int, m: int, times: Times) -> float | None:
 
 
 def full_h2(p: int, m: int, times: Times) -> bool:
-    """Whether ZB-H2 has as many micro-batches as it can hold, and gradients of parameters that fit into the gaps."""
+    """Return whether ZB-H2 has as many micro-batches as it can hold, and gradients that fit into the gaps."""
     return m >= 2 * p - 1 and times.backward_weight <= times.forward
 
 

@@ -111,5 +111,5 @@ def check_meaning(options: RoundingOptions, name: Name, offered: Collection[str]
 
 
 def error_below_one(levels: int, bucket: int) -> bool:
-    """Whether QSGD's bound on the relative squared error is below 1, as CHOCO-SGD needs it."""
+    """Return whether QSGD's bound on the relative squared error is below 1, as CHOCO-SGD needs it."""
     return levels**2 > bucket  # the same as min(d/s², √d/s) < 1

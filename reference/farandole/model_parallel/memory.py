@@ -75,7 +75,7 @@ class ActivationMeter:
         return Held(self, tensor)
 
     def is_kept_anyway(self, tensor: Tensor) -> bool:
-        """Whether this is a parameter, or something that is already held."""
+        """Return whether this is a parameter, or something that is already held."""
         address = _address(tensor)
         return address in self._ignored or self._holders[address] > 0
 

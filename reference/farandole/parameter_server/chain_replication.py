@@ -89,7 +89,7 @@ class ChainReplication:
         return self._living(self._cleaners, "the cleaning node", "its work")[0]
 
     def may_clean(self, rank: int) -> bool:
-        """Whether `rank` is the cleaning node, or may succeed it."""
+        """Return whether `rank` is the cleaning node, or may succeed it."""
         return rank in self._cleaners
 
     def _living(self, ranks: tuple[int, ...], who: str, what: str) -> tuple[int, ...]:

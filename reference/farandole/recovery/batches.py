@@ -80,7 +80,7 @@ def divide_data(train: Samples, workers: int, folder: Path) -> list[int]:
 
 
 def is_divided(folder: Path) -> bool:
-    """Whether `divide_data` has been called for this run."""
+    """Return whether `divide_data` has been called for this run."""
     return (folder / SHARES).exists() or (folder / SHARDS / shards.MANIFEST).exists()
 
 

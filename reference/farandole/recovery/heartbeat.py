@@ -192,7 +192,7 @@ class Heart(threading.Thread):
                 self._send(rank, DATAGRAM.pack(self._secret, True, rank, 0, 0, False))
 
     def _in_minority(self, now: float) -> bool:
-        """Whether this rank hears so few others that the rest may go on without it.
+        """Return whether this rank hears so few others that the rest may go on without it.
 
         The others' last heartbeats may have arrived two beats later than that of the rank which is silent.
         """
@@ -217,7 +217,7 @@ class Heart(threading.Thread):
                 process.kill()
 
     def _has_ended(self, rank: int) -> bool:
-        """Whether a rank of this host is known to be dead, and not only silent."""
+        """Return whether a rank of this host is known to be dead, and not only silent."""
         return self._addresses[rank].host == self._own.host and self._process(rank) is None
 
     def _process(self, rank: int) -> psutil.Process | None:

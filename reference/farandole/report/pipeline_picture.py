@@ -115,7 +115,7 @@ def scheduled(
 
 
 def has_passes(run: Run) -> bool:
-    """Whether the run's trace has passes of micro-batches, so that `measured` can draw it."""
+    """Return whether the run's trace has passes of micro-batches, so that `measured` can draw it."""
     return any(EVENT.fullmatch(event["name"]) for event in run.trace if event["cat"] == "compute")
 
 

@@ -122,7 +122,7 @@ class StartReport:
 
 
 def _elsewhere() -> bool:
-    """Whether ranks may start on other hosts."""
+    """Return whether ranks may start on other hosts."""
     return placement.HOSTS in os.environ or "SLURM_JOB_ID" in os.environ
 
 

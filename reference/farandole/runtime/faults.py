@@ -93,7 +93,7 @@ class Slow:
         return slow
 
     def lasts(self, step: int) -> bool:
-        """Whether it is so at this step."""
+        """Return whether it is so at this step."""
         return self.first <= step and (self.end is None or step < self.end)
 
     def __str__(self) -> str:
@@ -174,7 +174,7 @@ class Fail:
         return self.how in MESSAGE_FAULTS or self.how == PARTITION
 
     def lasts(self, step: int) -> bool:
-        """Whether the fault strikes messages of this step."""
+        """Return whether the fault strikes messages of this step."""
         return self.step <= step and (self.end is None or step < self.end)
 
     def __str__(self) -> str:

@@ -86,7 +86,7 @@ class Lossy:
         return copies
 
     def _separates(self, fault: Fail, step: int, to: int) -> bool:
-        """Whether this partition lies between this rank and `to` at present."""
+        """Return whether this partition lies between this rank and `to` at present."""
         if step < fault.step:
             return False
         began = self._began.setdefault(fault, self._now())

@@ -169,7 +169,7 @@ def detect() -> Mpi:
 
 
 def has_ulfm(mpirun: Path, family: Family, version: tuple[int, ...]) -> bool:
-    """Whether User-Level Failure Mitigation is built in; Open MPI has it from 5.0 on unless configured away."""
+    """Return whether User-Level Failure Mitigation is built in; Open MPI has it from 5.0 on unless configured away."""
     if family != "Open MPI" or version < (5,):
         return False
     info = mpirun.with_name("ompi_info")

@@ -50,7 +50,7 @@ class Placement:
 
 
 def share_cores() -> bool:
-    """Whether the hosts of this launch are all on one machine, so that each sees the cores of all."""
+    """Return whether the hosts of this launch are all on one machine, so that each sees the cores of all."""
     return HOSTS in os.environ
 
 

@@ -45,17 +45,17 @@ RANK_VARIABLES = (NUMBER, "OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK")
 
 
 def under_mpirun() -> bool:
-    """Whether an MPI launcher has started this process."""
+    """Return whether an MPI launcher has started this process."""
     return any(name in os.environ for name in RANK_VARIABLES)
 
 
 def outlive_each_other() -> bool:
-    """Whether this job goes on when one of its processes dies (ULFM): `mpirun --with-ft ulfm` of Open MPI."""
+    """Return whether this job goes on when one of its processes dies (ULFM): `mpirun --with-ft ulfm` of Open MPI."""
     return os.environ.get(WITH_FT) == "1"
 
 
 def comes_later() -> bool:
-    """Whether this process was started from within a running job, which it is to join (`joining`)."""
+    """Return whether this process was started from within a running job, which it is to join (`joining`)."""
     return NUMBER in os.environ
 
 

@@ -302,7 +302,7 @@ def _contradiction(summary: Summary) -> str | None:
 
 
 def _fits(value: Any, hint: Any) -> bool:
-    """Whether a value from JSON has a field's type."""
+    """Return whether a value from JSON has a field's type."""
     if type(value) is hint and hint in (str, dict):  # a trace has thousands of these: the common case first
         return True
     kind, arguments = get_origin(hint), get_args(hint)

@@ -72,7 +72,7 @@ def lost() -> str | None:
 
 
 def left_by_reader() -> bool:
-    """Whether output was lost because its reader ended, as with ``| head``."""
+    """Return whether output was lost because its reader ended, as with ``| head``."""
     return getattr(getattr(_raw(sys.stdout), "error", None), "errno", None) == errno.EPIPE
 
 

@@ -57,7 +57,7 @@ class Scheduler:
         return next((environ[name] for name in self.job if environ.get(name)), "")
 
     def has_job(self, environ: Mapping[str, str]) -> bool:
-        """Whether its variables can belong to a job: all are set, counts are numbers, and named files exist."""
+        """Return whether its variables can belong to a job: all are set, counts are numbers, and named files exist."""
         hosts = {name: environ[name] for name in self.hosts if environ.get(name)}
         return (
             self.number(environ)[:1].isdigit()

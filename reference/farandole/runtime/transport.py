@@ -25,7 +25,7 @@ QUERIES = {"cuda": "MPIX_Query_cuda_support", "rocm": "MPIX_Query_rocm_support"}
 
 
 def mpi_reads(kind: str) -> bool:
-    """Whether the MPI of this process says that it reads and writes the memory of this kind of card, of `QUERIES`."""
+    """Return whether this process's MPI says that it reads and writes the memory of this kind of card, of `QUERIES`."""
     from mpi4py import MPI
 
     for library in (MPI.__file__, None):  # None: what this process has loaded; mpi4py may load MPI without linking it

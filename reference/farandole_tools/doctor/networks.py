@@ -68,7 +68,7 @@ def components(mpi: Mpi) -> list[str] | None:
 
 
 def has_verbs() -> bool:
-    """Whether the library of InfiniBand's verbs can be loaded, which an MPI from a wheel does not bring."""
+    """Return whether the library of InfiniBand's verbs can be loaded, which an MPI from a wheel does not bring."""
     try:
         ctypes.CDLL(VERBS)
     except OSError:

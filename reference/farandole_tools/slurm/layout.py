@@ -110,7 +110,7 @@ def create(folder: Path, nodes: int) -> None:
 
 
 def loopback_only() -> bool:
-    """Whether Slurm can be told to listen on 127.0.0.1 alone: if this machine's name stands for it.
+    """Return whether Slurm can be told to listen on 127.0.0.1 alone: if this machine's name stands for it.
 
     Slurm's option binds to the address of the host's own name. Where that is 127.0.1.1 (Debian's
     default), srun would listen there while the nodes answer to 127.0.0.1, from which they were called.
@@ -119,7 +119,7 @@ def loopback_only() -> bool:
 
 
 def has_network() -> bool:
-    """Whether an interface besides loopback has an IPv4 address; Slurm resolves no name without one."""
+    """Return whether an interface besides loopback has an IPv4 address; Slurm resolves no name without one."""
     return _lookup(None) is not None
 
 

@@ -21,7 +21,7 @@ class VectorClocks:
         self._last: defaultdict[int, dict[int, int]] = defaultdict(dict)  # range → worker → clock
 
     def seen(self, range_number: int, worker: int, clock: int) -> bool:
-        """Whether a push with this clock, or a later one, has been received: it must not be applied again."""
+        """Return whether a push with this clock, or a later one, has been received: it must not be applied again."""
         return clock <= self._last.get(range_number, {}).get(worker, -1)
 
     def note(self, range_number: int, worker: int, clock: int) -> None:

@@ -74,7 +74,7 @@ class Ledger:
         return events
 
     def refuses(self, worker: int, clock: int, part: int = WHOLE, task: int = NO_TASK) -> bool:
-        """Whether this push does not count: its worker has been removed, or it or its task has been received before."""
+        """Return whether this push does not count: its worker is removed, or it or its task was received before."""
         if worker not in self.policy.clocks or task in self._tasks:
             return True
         return any(self._received.seen(number, worker, clock) for number in self._parts(part))

@@ -46,6 +46,6 @@ class Partial(Quorum):
         return actions
 
     def _is_over(self) -> bool:
-        """Whether enough gradients of this step are in, or no worker is left that could push one more."""
+        """Return whether enough gradients of this step are in, or no worker is left that could push one more."""
         enough = len(self._arrived.get(self.step, ())) >= self.enough
         return enough or not self.clocks or self.slowest > self.step

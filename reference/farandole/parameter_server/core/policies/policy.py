@@ -127,7 +127,7 @@ class Policy:
         return self.clocks[worker]
 
     def may_start(self, worker: int) -> bool:
-        """Whether `worker` may read the parameters and start its next iteration now."""
+        """Return whether `worker` may read the parameters and start its next iteration now."""
         raise NotImplementedError
 
     def started(self, worker: int, now: float) -> list[Action]:
