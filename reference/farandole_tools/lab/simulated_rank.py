@@ -103,8 +103,8 @@ class SimulatedRank:
         self.answer: Answer | None = None
         self._count = 0  # of calls
 
-    def make(self, made: Made) -> bool:
-        """Make a call; return whether it has its answer at once."""
+    def make(self, made: Made) -> None:
+        """Make a call. A revoke, a call of a revoked communicator and a death are answered at once."""
         self.group = self._checked(made)
         self.made, self.meeting = made, None
         death = self._begin(made.name)
@@ -120,10 +120,9 @@ class SimulatedRank:
             if death:
                 self.meeting.served = death.served
                 self._die()
-        return self.answer is not None
 
     def may_go_on(self) -> bool:
-        """Whether it computes, or its call has come to an end, this way or that."""
+        """Return whether its program can continue: it has not begun, or there is an answer to its call."""
         if self.meeting is None or self.answer is not None:
             return True
         missing = [number for number in self.group.members if number not in self.meeting.given]

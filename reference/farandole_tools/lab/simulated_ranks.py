@@ -99,7 +99,7 @@ class SimulatedRanks:
             while ready := [rank for rank in self._ranks if not rank.ended and rank.may_go_on()]:
                 steps = programs.resume({rank.number: rank.taken_answer() for rank in ready})
                 for rank, step in zip(ready, steps, strict=True):
-                    self._advance(programs, rank, step)
+                    self._take(rank, step)
             if any(not rank.ended for rank in self._ranks):
                 raise Stuck(self._who_waits())
         finally:
@@ -114,12 +114,11 @@ class SimulatedRanks:
         known = type(communicator) is int and 0 <= communicator < len(groups)
         return len(groups[communicator].members) if known else None
 
-    def _advance(self, programs: Programs, rank: SimulatedRank, step: Halt) -> None:
-        """Let a rank go on from a step until it waits in a call, or its program ends."""
-        while isinstance(step, Made) and rank.number not in self.dead:
-            if not rank.make(step):
-                return
-            (step,) = programs.resume({rank.number: rank.taken_answer()})
+    def _take(self, rank: SimulatedRank, step: Halt) -> None:
+        """Make the call that a rank's program makes, or note that it has ended."""
+        if isinstance(step, Made) and rank.number not in self.dead:
+            rank.make(step)
+            return
         rank.ended = True
         if rank.number not in self.dead:
             self.returned[rank.number] = step.value
