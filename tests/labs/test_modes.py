@@ -19,7 +19,7 @@ from farandole_tools.lab import labs, mutants
 from farandole_tools.lab.contained import start
 from farandole_tools.lab.contained.sandbox import MODES, Mode
 from tests.labs import fewer_rights
-from tests.labs.test_sandbox import TRICKS, WHOLE_TRICKS, nothing_changed, write_tricks
+from tests.labs.test_sandbox import TRICKS, nothing_changed, write_tricks
 
 pytestmark = [
     pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a child fewer rights"),
@@ -37,37 +37,24 @@ WAYS: dict[str, Mode] = {
     "ordinary,alone,unlocked": "none",
 }
 DISK = {"fills the disk with many files", "makes files without end"}
-READS = {"loads the reference", "reads a sibling", "imports the library from its folder"}
+READS = {
+    "loads the reference",
+    "reads a sibling",
+    "reads the hints",
+    "reads wrong.py",
+    "imports the library from its folder",
+}
 # The tricks that work, since nothing there prevents them.
 WORKS: dict[str, set[str]] = {
     "ordinary": set(),
     "ordinary,alone": DISK,
+    "alone": DISK,
     "alone,unlocked": DISK | READS | {"sees other processes"},
-}
-# The same for a lab that shares a process with its checks. Its own copy lies where the launch writes.
-OWN_COPY = {"changes its own file"}
-WHOLE_WORKS: dict[str, set[str]] = {
-    "ordinary": set(),
-    "ordinary,alone": OWN_COPY,
-    "alone": set(),
-    "alone,unlocked": READS
-    | {
-        "imports the reference",
-        "imports the reference as a module",
-        "calls the library's ring",
-        "imports a method",
-        "finds a method among the modules",
-        "reads wrong.py",
-        "reads the hints",
-        "reads another lab's checks",
-    },
 }
 # What is not contained there, and depends on the machine or leaves something on it.
 NETWORK = {"asks for a name", "calls the network"}
 ELSEWHERE = {"finds a solution somewhere", "passes a file to the other rank", "passes bytes by a socket"}
 NOT_TRIED: dict[str, set[str]] = {"ordinary,alone": {"asks for a name"}, "alone,unlocked": NETWORK | ELSEWHERE}
-SEES_NAMES = {"calls the network", "finds a solution somewhere"}  # MPI needs TCP, and Python the names of modules
-WHOLE_NOT_TRIED = NOT_TRIED | {"ordinary,alone": SEES_NAMES, "alone": SEES_NAMES}
 MARK = "FARANDOLE_TEST_OF_MODES"
 # A process that no longer has a parent, a session or a variable by which it could be found.
 DAEMON = """
@@ -190,22 +177,3 @@ def nothing_runs(folder: Path) -> None:
     running = [each for each in psutil.process_iter(["cmdline"]) if folder.name in (each.info["cmdline"] or [])]
     processes.end(running)
     assert not running, "the submission's process"
-
-
-@pytest.mark.one_in(2)
-@pytest.mark.parametrize("way", WHOLE_WORKS)
-def test_a_lab_that_shares_a_process_with_its_checks_is_contained_as_documented(way: str, folder: Path) -> None:
-    skip_unless_possible(way)
-    tricks = {name: body for name, body in WHOLE_TRICKS.items() if name not in WHOLE_NOT_TRIED.get(way, ())}
-    lab, _ = write_tricks(folder / "here", tricks, grader="0", apart=False)
-    for path in (folder / "here").iterdir():
-        os.chown(path, fewer_rights.ORDINARY, fewer_rights.ORDINARY)
-    judge = folder / "judge.py"
-    judge.write_text(JUDGE)
-    output = run(way, folder, str(judge), str(lab), str(folder / "here" / "submission.py"))
-    isolation, results, text = json.loads(output)
-    assert isolation == WAYS[way]
-    found = {name: message for name, (passed, message) in zip(tricks, results, strict=True) if not passed}
-    assert {name: message for name, message in found.items() if name not in WHOLE_WORKS[way]} == {}
-    assert set(found) == WHOLE_WORKS[way]
-    nothing_changed(folder / "here", text)

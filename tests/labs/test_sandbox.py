@@ -23,6 +23,13 @@ TRICKS = {
         spec.loader.exec_module(module)
         return module
     """,
+    "reads wrong.py": "return open(REFERENCE.replace('reference.py', 'wrong.py')).read()",
+    "reads the hints": "return open(REFERENCE.replace('reference.py', 'HINTS.md')).read()",
+    "puts a module into the package": """
+        import farandole_tools
+        open(farandole_tools.__path__[0] + '/x.py', 'w').write('x')
+        return 1
+    """,
     "finds a solution somewhere": """
         import os
         found = [os.path.join(where, name) for where, _, names in os.walk('/') for name in names]
@@ -192,21 +199,18 @@ def results(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
     return dict(zip(TRICKS, given.results, strict=True))
 
 
-def write_tricks(
-    folder: Path, tricks: Mapping[str, str], grader: str, apart: bool = True, options: str = ""
-) -> tuple[Path, str]:
+def write_tricks(folder: Path, tricks: Mapping[str, str], grader: str, options: str = "") -> tuple[Path, str]:
     """Write a submission with these tricks, a lab with a check for each, and a sibling; return the lab and the text.
 
     Args:
         grader: the number of the grader's process.
-        apart: the submission has a process apart from the checks.
         options: of the lab, as Python's text.
     """
     sibling = folder / "sibling.py"
     sibling.write_text("the work of another")
     reference = labs.find("2").folder / "reference.py"
     names = {"REFERENCE": reference, "LIBRARY": kit.source("farandole").parents[1], "SIBLING": sibling}
-    names |= {"FOLDER": folder, "OF_THE_LAB": labs.find("12").folder}
+    names |= {"FOLDER": folder}
     text = "import numpy as np\n" + "".join(f"{name} = {str(value)!r}\n" for name, value in names.items())
     text += f"GRADER = {grader}\n"
     for number, body in enumerate(tricks.values()):
@@ -217,18 +221,16 @@ def write_tricks(
     (lab / "check.py").write_text(
         "from farandole_tools.lab import Check, Lab, expect\n"
         "from farandole_tools.lab.learner import Explained\n"
-        f"APART = {apart}\n"
         "def trick(number):\n"
         "    def check_trick(student, comm):\n"
         "        try:\n"
         "            found = getattr(student, f'trick_{number}')(comm)\n"
-        "        except (Explained if APART else Exception):\n"
+        "        except Explained:\n"
         "            found = None\n"
         "        expect(not found, f'it works: {found!r:.200}')\n"
         "    return check_trick\n"
-        "ranks = (2,) if APART else (1,)\n"
-        f"checks = [Check(f'{{number}}', 1, ranks, trick(number)) for number in range({len(tricks)})]\n"
-        "LAB = Lab('Tricks', 'submission.py', tuple(checks), apart=APART, " + options + ")\n"
+        f"checks = [Check(f'{{number}}', 1, (2,), trick(number)) for number in range({len(tricks)})]\n"
+        "LAB = Lab('Tricks', 'submission.py', tuple(checks), " + options + ")\n"
     )
     return lab, text
 
@@ -241,72 +243,6 @@ def nothing_changed(folder: Path, text: str) -> None:
 
 def test_no_trick_works(results: dict[str, Result]) -> None:
     assert {name: result.message for name, result in results.items() if not result.passed} == {}
-
-
-# The same for a lab whose checks share a process with the submission. On one rank, in one launch.
-WHOLE_TRICKS = {
-    name: TRICKS[name]
-    for name in (
-        "loads the reference",
-        "imports the reference",
-        "calls the library's ring",
-        "imports the library from its folder",
-        "ends the grader",
-        "deletes a sibling",
-        "reads a sibling",
-        "changes its own file",
-        "changes a library",
-        "writes where the submissions are",
-        "reads the passwords",
-        "reads the grader's environment",
-        "calls the network",
-    )
-} | {
-    "reads wrong.py": "return open(OF_THE_LAB + '/wrong.py').read()",
-    "reads the hints": "return open(OF_THE_LAB + '/HINTS.md').read()",
-    "reads another lab's checks": "return open(REFERENCE.replace('reference.py', 'check.py')).read()",
-    "imports the reference as a module": """
-        import sys
-        sys.path.append(OF_THE_LAB)
-        import reference
-        return reference
-    """,
-    "imports a method": """
-        import farandole.recovery.membership
-        return 1
-    """,
-    "finds a method among the modules": """
-        import sys
-        rooms = {name.split('.')[1] for name in sys.modules if name.startswith('farandole.')}
-        return rooms - {'errors', 'runtime'}
-    """,
-    "finds a solution somewhere": """
-        import os
-        found = [os.path.join(where, name) for where, _, names in os.walk('/') for name in names]
-        rooms = [path for path in found if '/farandole/' in path and path.endswith(('membership.py', 'synchronous.py'))]
-        return rooms + [path for path in found if path.endswith(('/wrong.py', '/HINTS.md', '_a_kill/reference.py'))]
-    """,
-    "puts a module into the package": """
-        import farandole
-        open(farandole.__path__[0] + '/x.py', 'w').write('x')
-        return 1
-    """,
-}
-
-
-def test_a_lab_that_shares_a_process_with_its_checks_is_contained_as_a_whole(tmp_path: Path) -> None:
-    """Neither other files nor right answers are within reach, nor this package's methods."""
-    if isolation() == "none":
-        pytest.skip("this machine has nothing to contain it with")
-    os.environ["SECRET_OF_THE_GRADER"] = "yes"
-    try:
-        lab, text = write_tricks(tmp_path, WHOLE_TRICKS, grader=str(os.getpid()), apart=False)
-        given = grade(labs.load(lab), tmp_path / "submission.py", limit_s=60)
-    finally:
-        del os.environ["SECRET_OF_THE_GRADER"]
-    results = zip(WHOLE_TRICKS, given.results, strict=True)
-    assert {name: result.message for name, result in results if not result.passed} == {}
-    nothing_changed(tmp_path, text)
 
 
 def test_a_link_is_not_followed(tmp_path: Path) -> None:
@@ -328,9 +264,8 @@ def test_a_kit_has_nothing_of_the_solution(folder: Path, tmp_path: Path) -> None
     """No module of the reference is among those that the submission gets."""
     lab = labs.load(folder)
     taken = set(kit.imported((folder / "reference.py").read_text())) - set(kit.NAMES_ONLY)
-    given = set(kit.given(lab)) if lab.apart else set()
+    given = set(kit.given(lab))
     handed_out = set(kit.imported((folder / lab.file).read_text()))
     assert given & taken <= handed_out
-    if lab.apart:
-        kit.write(tmp_path, lab)
-        assert not [path for path in tmp_path.rglob("*.py") if path.name in ("check.py", "reference.py", "wrong.py")]
+    kit.write(tmp_path, lab)
+    assert not [path for path in tmp_path.rglob("*.py") if path.name in ("check.py", "reference.py", "wrong.py")]

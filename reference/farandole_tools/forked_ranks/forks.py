@@ -92,8 +92,7 @@ class ForkServer:
             mpi4py.rc.initialize = False  # each fork does it (`rank.initialise_mpi`)
             importlib.import_module("mpi4py.MPI")
             for name in OWN:
-                with suppress(ModuleNotFoundError):  # in the sandbox of a lab's launch there are no methods
-                    importlib.import_module(name)
+                importlib.import_module(name)
             do_once_for_all()
             self.sources = changed([str(sys.modules[name].__file__) for name in own_modules()])
         gc.freeze()  # else the first collection in each fork would write to all of torch's objects, and so copy them

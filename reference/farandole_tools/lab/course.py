@@ -159,8 +159,6 @@ def _show(lab: Lab, rows: Sequence[Row], pairs: Sequence[Pair]) -> None:
         print(f"{summary['passed']} have {mark}; mean {summary['mean']:g}, median {summary['median']:g}")
     for kind in dict.fromkeys(row.isolation for row in rows if row.isolation):
         print(f"Isolation: {sandbox.MODES[kind]}")
-    if not lab.apart:
-        print("In this lab a submission shares a process with the checks: look at the code of a surprising result.")
 
 
 def bundle(directory: Path, /, *numbers: str, classroom: bool = False, package: str = bundles.PACKAGE) -> None:

@@ -92,8 +92,6 @@ def grade(
         UsageError: there is no MPI.
     """
     mode: Mode | Literal[""] = "" if ours else isolation()
-    if mode and not lab.apart:
-        mode = sandbox.mode_of_a_launch(mode)
     limit_s *= lab.patience if mode else 1.0
     (results,) = grade_together([(lab, submission)], limit_s=limit_s, mode=mode, helpers=helpers, progress=progress)
     return Grade(name or str(submission), lab.name, only_where_right(lab, results), mode)

@@ -67,8 +67,6 @@ class Lab:
         harness: the module whose `Harness` calls the submission in the submission's process, for objects that cannot be
             used from elsewhere, such as those of torch. The checks call the harness, and get numbers from it.
         shares_files: the submission writes files, in the folder FILES, that it reads on other ranks.
-        apart: a submission runs in a process apart from the checks. False where the checks hand it objects that cannot
-            be used from elsewhere.
         patience: multiplies the time limit in a sandbox: a call from process to process takes 0.2 ms, and processes
             start more slowly.
     """
@@ -78,7 +76,6 @@ class Lab:
     checks: tuple[Check, ...]
     folder: Path = Path()
     with_torch: bool = False
-    apart: bool = True
     patience: float = 1.0
     harness: str = ""
     shares_files: bool = False

@@ -16,7 +16,7 @@ from typing import Literal
 from farandole.errors import LaunchError
 from farandole.runtime.launcher import run_ranks
 from farandole_tools.lab import rank_status
-from farandole_tools.lab.contained import fork_server, kit, whole
+from farandole_tools.lab.contained import fork_server
 from farandole_tools.lab.contained.host import TORCH
 from farandole_tools.lab.contained.sandbox import Mode
 from farandole_tools.lab.labs import Check, Lab
@@ -68,16 +68,8 @@ class Launch:
         Raises:
             LaunchError: the ranks did not start, which says nothing about the submissions.
         """
-        together = [task for task in self.tasks if task.mode and not task.lab.apart]
-        code = self.folder / "code"
         tasks = [
-            (
-                str(task.lab.folder),
-                str(kit.copy_submission(task.submission, code, task.helpers) if together else task.submission),
-                [check.name for check in task.checks],
-                task.mode if task.lab.apart else "",
-                task.helpers,
-            )
+            (str(task.lab.folder), str(task.submission), [check.name for check in task.checks], task.mode, task.helpers)
             for task in self.tasks
         ]
         (self.folder / TASKS).write_text(json.dumps(tasks), encoding="utf-8")
@@ -86,16 +78,10 @@ class Launch:
         timeout_s = START_S + (self.limit_s + 2) * phases
         ended = "they ended at once"
         try:
-            with_torch = any(task.lab.with_torch for task in self.tasks)
-            if any(task.mode and task.lab.apart and task.lab.with_torch for task in self.tasks):
+            if any(task.mode and task.lab.with_torch for task in self.tasks):
                 fork_server.start(TORCH)
-            if together:
-                files = [task.lab.folder / name for task in self.tasks for name in ("check.py", task.lab.file)]
-                shown = [code, *(path for path in dict.fromkeys(files) if path.is_file())]
-                mode = together[0].mode or "none"
-                whole.run_ranks(mode, self.folder, shown, program, self.ranks, timeout_s, with_torch)
-            else:
-                run_ranks(program, self.ranks, timeout_s=timeout_s, with_torch=with_torch)
+            with_torch = any(task.lab.with_torch for task in self.tasks)
+            run_ranks(program, self.ranks, timeout_s=timeout_s, with_torch=with_torch)
         except LaunchError as error:
             ended = error.message  # how a launch that began ended is in the folder
         if len(rank_status.read(self.folder, self.ranks)) < self.ranks:

@@ -11,7 +11,7 @@ import sysconfig
 import zlib
 from collections.abc import Iterable
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any, Literal
@@ -50,15 +50,9 @@ LIMITS = {
     "MSGQUEUE": 0,
     "MEMLOCK": 0,
 }
-LIMITS_OF_A_LAUNCH = {"CORE": 0, "NPROC": 1024, "NOFILE": 4096}
-SHARED_MEMORY = 2**29  # bytes, of a launch
 SYSTEM = ("/usr", "/lib", "/lib32", "/lib64", "/bin", "/etc/ld.so.cache", "/etc/localtime")
 FIRST_USER = 20_000  # a number per process, which no account has
 USERS = 40_000
-LAUNCHING = {  # of the project's packages, what a launch of checks imports: no method, and no right answer
-    "farandole": ("__init__.py", "errors.py", "runtime"),
-    "farandole_tools": ("__init__.py", "material.py", "forked_ranks", "lab"),
-}
 TORCH = (
     "torch", "torchgen", "functorch", "sympy", "mpmath", "networkx", "jinja2", "markupsafe", "fsspec", "filelock",
     "typing_extensions", "triton", "nvidia",
@@ -79,10 +73,7 @@ class Sandbox:
         folder: a folder of this sandbox alone, in which the grader may write.
         shown: files and folders that are visible inside, read-only, at their own places.
         descriptors: file descriptors that the program inherits.
-        environment: variables beside the few that every program gets.
-        whole: the program is a launch of this project's own, with MPI: what launches it and runs checks is visible,
-            and so are the installed packages, and its processes limit themselves.
-        writable: folders in which the program may write, and which the grader reads afterwards, or other sandboxes.
+        writable: folders in which the program may write, and other sandboxes read.
         with_torch: torch is visible.
     """
 
@@ -90,8 +81,6 @@ class Sandbox:
     folder: Path
     shown: tuple[Path, ...] = ()
     descriptors: tuple[int, ...] = ()
-    environment: dict[str, str] = field(default_factory=dict)
-    whole: bool = False
     writable: tuple[Path, ...] = ()
     with_torch: bool = False
 
@@ -126,7 +115,7 @@ class Sandbox:
         user = FIRST_USER + self._number() % USERS if self._changes_user() else 0
         for folder in self.writable if user else ():
             os.chown(folder, user, user)
-        limits = dict(LIMITS) if not self.whole else dict(LIMITS_OF_A_LAUNCH)
+        limits = dict(LIMITS)
         if self.mode not in NAMESPACES:
             if user:
                 os.chown(self.scratch, user, user)
@@ -138,15 +127,11 @@ class Sandbox:
             "parent": os.getpid(),
             "user": user,
             "root": str(root),
-            "readable": [*SYSTEM, *_python(), *(self._for_mpi() if self.whole else ()), *self._for_torch()],
-            "hidden": [*_own(), *(() if self.whole else _packages())],
+            "readable": [*SYSTEM, *_python(), *self._for_torch()],
+            "hidden": [*_own(), *_packages()],
             "writable": [str(path) for path in self.writable],
             "placed": [[str(self._accounts(user)), "/etc/passwd"]],
-            "shared_memory": SHARED_MEMORY if self.whole else 0,
-            "shown": [
-                str(path)
-                for path in (*_resolved(packages(self.with_torch)), *(_launching() if self.whole else ()), *self.shown)
-            ],
+            "shown": [str(path) for path in (*_resolved(packages(self.with_torch)), *self.shown)],
             "scratch": str(self.scratch),
             "scratch_bytes": SCRATCH,
             "scratch_files": FILES,
@@ -158,14 +143,6 @@ class Sandbox:
     def _number(self) -> int:
         """Return what makes the user's number: sandboxes that write into the same folder have the same user."""
         return zlib.crc32(str(self.writable[0]).encode()) if self.writable else os.getpid()
-
-    def _for_mpi(self) -> list[str]:
-        """Return what a launch reads of the machine, beside what is mounted for it where there are namespaces."""
-        return [
-            sys.prefix,
-            "/sys",
-            *(() if self.mode in NAMESPACES else ("/proc", "/etc/passwd", "/etc/nsswitch.conf")),
-        ]
 
     def _for_torch(self) -> list[str]:
         """Return what torch reads to choose how it computes: with another choice sums would be rounded differently."""
@@ -180,7 +157,7 @@ class Sandbox:
         return path
 
     def _changes_user(self) -> bool:
-        return self.mode == "root" or (self.mode in ("landlock", "account") and may_change_user(self.whole))
+        return self.mode == "root" or (self.mode in ("landlock", "account") and may_change_user())
 
     def _let_through(self) -> None:
         """Let another user pass, not look, through the folders of a launch to this one."""
@@ -202,7 +179,7 @@ class Sandbox:
         }
         if number := os.environ.get(rank.LAUNCH):  # so the launcher finds it if all else fails
             found[rank.LAUNCH] = number
-        return found | self.environment
+        return found
 
 
 @cache
@@ -233,26 +210,14 @@ def mode(folder: Path) -> Mode:
     return "none"
 
 
-def mode_of_a_launch(mode: Mode) -> Mode | Literal[""]:
-    """Return how a whole launch is contained where a submission alone is by `mode`; "": not at all."""
-    own_user = mode == "landlock" and start.landlock_version() >= 6
-    return mode if mode in NAMESPACES or own_user or may_change_user(whole=True) else ""
-
-
 @cache
-def may_change_user(whole: bool = False) -> bool:
-    """Return whether this process may become another user, and that user could read this Python where it is.
-
-    Args:
-        whole: also what a launch needs of this project and of its environment.
-    """
+def may_change_user() -> bool:
+    """Return whether this process may become another user, and that user could read this Python where it is."""
     if sys.platform != "linux" or os.geteuid() != 0:
         return False
     status = Path("/proc/self/status").read_text(encoding="utf-8")
     capabilities = int(status.split("CapEff:")[1].split()[0], 16)
     places = [Path(python()), *numpy_folders()]
-    if whole:
-        places += [Path(sys.executable), _package("farandole"), _package("farandole_tools"), material.folder("labs")]
     passable = all(parent.stat().st_mode & 0o001 for place in places for parent in place.resolve().parents)
     return passable and all(capabilities >> number & 1 for number in (CAP_CHOWN, CAP_SETGID, CAP_SETUID))
 
@@ -305,13 +270,6 @@ def _python() -> list[str]:
 def _package(name: str) -> Path:
     """Return the folder of one of the project's packages."""
     return Path(importlib.util.find_spec(name).origin).parent  # type: ignore[union-attr, arg-type]
-
-
-def _launching() -> list[Path]:
-    """Return what a launch of this project needs to read, beside the files of its labs."""
-    packages = [_package(name) / part for name, parts in LAUNCHING.items() for part in parts]
-    checkout = material.CHECKOUT / "pyproject.toml"
-    return [path for path in (*packages, checkout) if path.exists()]
 
 
 def _own() -> list[str]:

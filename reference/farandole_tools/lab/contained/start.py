@@ -114,9 +114,6 @@ def build(spec: dict[str, Any]) -> None:
     os.makedirs(root + spec["scratch"], exist_ok=True)
     options = f"mode=1777,size={spec['scratch_bytes']},nr_inodes={spec['scratch_files']}"
     mount("tmpfs", root + spec["scratch"], "tmpfs", MS_NOSUID | MS_NODEV, options)
-    if spec["shared_memory"]:
-        os.makedirs(root + "/dev/shm", exist_ok=True)
-        mount("tmpfs", root + "/dev/shm", "tmpfs", MS_NOSUID | MS_NODEV, f"mode=1777,size={spec['shared_memory']}")
     os.makedirs(root + "/proc", exist_ok=True)
     with suppress(OSError):  # some containers forbid it, and nothing here needs it
         mount("proc", root + "/proc", "proc", MS_NOSUID | MS_NODEV | MS_NOEXEC)
@@ -169,17 +166,15 @@ def landlock_version() -> int:
 def restrict(spec: dict[str, Any]) -> None:
     """Let this process and its children open only what the specification names, by Landlock.
 
-    From version 4 they can also use no TCP, which MPI needs; from version 6 signal no process that is not theirs.
+    From version 4 they can also use no TCP, from version 6 signal no process that is not theirs.
     """
-    version, with_mpi = landlock_version(), bool(spec["shared_memory"])
+    version = landlock_version()
     rights = (1 << {1: 13, 2: 14, 3: 15, 4: 15}.get(version, 16)) - 1
-    handled = struct.pack("=QQQ", rights, 0 if with_mpi else 3, 3)[: 8 if version < 4 else 16 if version < 6 else 24]
+    handled = struct.pack("=QQQ", rights, 3, 3)[: 8 if version < 4 else 16 if version < 6 else 24]
     rules = call("syscall", LANDLOCK_CREATE, handled, ctypes.c_size_t(len(handled)), 0)
     readable = {os.path.realpath(path) for path in (*spec["readable"], *spec["shown"])}
     allowed = dict(part for path in readable for part in parts(path, spec["hidden"]))
-    for path in spec["shown"] if with_mpi else ():  # Python lists a package's folder before it imports a part
-        allowed |= dict.fromkeys((each for each in spec["hidden"] if path.startswith(each + "/")), LANDLOCK_LIST)
-    own = (spec["scratch"], *spec["writable"], *(["/dev/shm"] if with_mpi else []))
+    own = (spec["scratch"], *spec["writable"])
     allowed |= dict.fromkeys((*(f"/dev/{name}" for name in DEVICES), *own), rights)
     for path, right in allowed.items():
         with suppress(FileNotFoundError):
