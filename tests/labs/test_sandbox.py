@@ -41,7 +41,8 @@ TRICKS = {
     """,
     "imports the library from its folder": """
         import sys
-        sys.path.append(LIBRARY)
+        sys.path.insert(0, LIBRARY)
+        sys.modules.pop('farandole', None)
         import farandole.collectives.ring
         return 1
     """,
