@@ -32,10 +32,10 @@ def test_each_method_trains_undisturbed_as_long_as_while_ranks_die(
 
     A record may count more steps than were asked for, as a parameter server's does.
     """
-    launched: list[tuple[str, int, dict[str, Any]]] = []
+    launched: list[tuple[int, int, dict[str, Any]]] = []
 
     def launch(scenario: str, ranks: int, *, steps: int, **options: Any) -> Any:
-        launched.append((scenario, steps, options))
+        launched.append((ranks, steps, options))
         rate = 800 if "chaos" in options else 1000
         faults = [{}] * 4 if "chaos" in options else []
         summary = SimpleNamespace(steps=5 * steps, wall_s=0.1 * steps, samples_per_s=rate, faults=faults)
@@ -47,6 +47,9 @@ def test_each_method_trains_undisturbed_as_long_as_while_ranks_die(
     struck = [options for _, _, options in launched if "chaos" in options]
     assert [options["chaos"] for options in struck] == [f"mtbf={chaos.RANK_LIVES_S / 80}s,seed=8"]
     assert outcome == Outcome(1000, 800, 60, 4)
+    launched.clear()
+    chaos.measured("membership with spares", 8, Plan(60, 10), tmp_path / "spares")
+    assert [(ranks, options.get("spares", 0)) for ranks, _, options in launched] == [(8, 0), (8, 0), (14, 6), (8, 0)]
 
 
 def test_ranks_really_die(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

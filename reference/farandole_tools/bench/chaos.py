@@ -5,6 +5,7 @@ long without a death. The ratio of the samples per second is the share that is k
 
 - membership, backup, and DiLoCo with rounds of 25 steps: a new process takes each dead rank's slot, while the others
   continue (``--spawn``);
+- membership with spares: one of six processes that wait takes it (``--spares``);
 - parameter server: each part of the parameters has two servers, and a worker that has died is not replaced. The
   workers left have more of the cores.
 
@@ -34,6 +35,7 @@ TRIED = 60  # steps, from which the number follows that takes as long as is plan
 UNDISTURBED = "no deaths"
 METHODS: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {  # name → scenario, options, more where ranks die
     "membership": ("membership", {}, {"spawn": 100}),
+    "membership with spares": ("membership", {}, {"spares": 6}),
     "backup": ("backup", {}, {"spawn": 100}),
     "DiLoCo": ("elastic_diloco", {"optimizer": "sgd"}, {"spawn": 100}),
     "parameter server": ("parameter_server", {"servers": 2, "replicas": 2}, {}),
@@ -114,7 +116,8 @@ def measured(name: str, ranks: int, plan: Plan, folder: Path) -> Outcome:
     def trained(label: str, seconds: float, **further: Any) -> Summary:
         steps = max(1, round(seconds / step_s))
         given = RECIPE | options | further
-        return launch(scenario, ranks, timeout_s=10 * seconds + 120, steps=steps, out=folder / label, **given).summary
+        started = ranks + further.get("spares", 0)
+        return launch(scenario, started, timeout_s=10 * seconds + 120, steps=steps, out=folder / label, **given).summary
 
     step_s = 1.0 / TRIED
     tried = trained("tried", 1.0)
