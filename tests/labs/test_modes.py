@@ -75,6 +75,11 @@ submission.write_text(submission.read_text().replace("GRADER = 0", f"GRADER = {o
 given = grade(labs.load(lab), submission, limit_s=120)
 print(json.dumps([given.isolation, [[each.passed, each.message] for each in given.results], submission.read_text()]))
 """
+# The ranks, too, do not import torch each.
+PREPARE = """
+from farandole.runtime import rank_starter
+rank_starter.prepare("torch._dynamo")
+"""
 # Of a lab these checks alone, each on the smallest number of ranks.
 FEW_CHECKS = (
     "labs.replace(whole := labs.load(lab), "
@@ -165,7 +170,7 @@ def test_a_right_submission_with_torch_has_full_marks(way: str, folder: Path) ->
     path.write_text(DAEMON.format(name=folder.name) + mutants.original(lab))
     os.chown(path, fewer_rights.ORDINARY, fewer_rights.ORDINARY)
     judge = folder / "judge.py"
-    judge.write_text(JUDGE.replace("labs.load(lab)", FEW_CHECKS.format(names=("share", "unfinished save"))))
+    judge.write_text(PREPARE + JUDGE.replace("labs.load(lab)", FEW_CHECKS.format(names=("share", "unfinished save"))))
     isolation, results, _ = json.loads(run(way, folder, str(judge), str(lab.folder), str(path)))
     assert isolation == WAYS[way]
     assert [message for _, message in results] == ["", ""]

@@ -53,6 +53,7 @@ LIMITS = {
 SYSTEM = ("/usr", "/lib", "/lib32", "/lib64", "/bin", "/etc/ld.so.cache", "/etc/localtime")
 FIRST_USER = 20_000  # a number per process, which no account has
 USERS = 40_000
+TORCH_SPACE = 2**36  # bytes of addresses: torch for GPUs has files of several GB, which take memory only where read
 TORCH = (
     "torch", "torchgen", "functorch", "sympy", "mpmath", "networkx", "jinja2", "markupsafe", "fsspec", "filelock",
     "typing_extensions", "triton", "nvidia",
@@ -115,7 +116,7 @@ class Sandbox:
         user = FIRST_USER + self._number() % USERS if self._changes_user() else 0
         for folder in self.writable if user else ():
             os.chown(folder, user, user)
-        limits = dict(LIMITS)
+        limits = LIMITS | ({"AS": TORCH_SPACE} if self.with_torch else {})
         if self.mode not in NAMESPACES:
             if user:
                 os.chown(self.scratch, user, user)
