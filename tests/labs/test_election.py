@@ -12,7 +12,7 @@ from tests.labs.labs_for_tests import LIMIT_S, on
 
 LAB = labs.find("11")
 
-# Roles, generators, a ballot for every term; more frequent heartbeats, and only a few different time-outs.
+# Roles, generators, a ballot for every term; only a few different time-outs.
 ROLES = """
 from farandole.recovery.election.steps import Message, Timer
 
@@ -41,7 +41,7 @@ class Member:
     def timeout(self):
         if self.role != "leader":
             return self.start()
-        return [Timer(1.5), *self.to_all("heartbeat")]
+        return [Timer(3.0), *self.to_all("heartbeat")]
 
     def receive(self, message):
         if message.term > self.term:
@@ -59,7 +59,7 @@ class Member:
             yield Timer(10 + 9.9 * self.rng.random())
 """
 
-# One immutable state, a table instead of conditions; few heartbeats; a repeated request gets only one vote.
+# One immutable state, a table instead of conditions; a repeated request gets only one vote.
 ONE_STATE = """
 from farandole.recovery.election.steps import Message, Timer
 
@@ -89,7 +89,7 @@ class Member:
 
     def lead(self):
         self.state = self.term, self.number, *self.state[2:]
-        return (Timer(9.0), *self.send("heartbeat", *self.members))
+        return (Timer(3.0), *self.send("heartbeat", *self.members))
 
     def receive(self, message):
         if message.term < self.term:
@@ -139,7 +139,7 @@ def test_a_right_answer_need_not_look_like_ours(tmp_path: Path, answer: str) -> 
         ("leader = 'me'", "member 0's leader is 'me': there is no such member"),
         ("term = '1'", "member 0's term is '1', where a number is needed"),
         ("leader = property(lambda self: self.boss)", "a Member has no leader: it is to be set in __init__"),
-        ("def timeout(self): return [Timer(1e-9)]", "by 9.0 s the members have been called 50,000 times: does each"),
+        ("def timeout(self): return [Timer(1e-9)]", "by 3.0 s the members have been called 50,000 times: does each"),
         ("def receive(self, message):\n        while True: pass", "members 0 and 1, 0 starts: still running after 2 s"),
     ],
 )
