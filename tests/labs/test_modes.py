@@ -160,7 +160,7 @@ def test_the_tricks_that_work_are_those_that_are_documented(way: str, folder: Pa
     nothing_changed(folder / "here", text)
 
 
-@pytest.mark.one_in(2)
+@pytest.mark.one_in(4)
 @pytest.mark.parametrize("way", ["alone", "ordinary", "ordinary,alone", "alone,unlocked"])
 def test_a_right_submission_with_torch_has_full_marks(way: str, folder: Path) -> None:
     """Its sandboxes are forked, share files, and compute to the bit what the checks do."""
