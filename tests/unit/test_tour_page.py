@@ -89,7 +89,7 @@ def test_its_pictures_and_links_are_there_and_need_no_network(written: Path) -> 
     assert "farandole lab start 13<" in text
     viewers = [shlex.split(unescape(command)) for command in re.findall(r"<code>(farandole show [^<]+)</code>", text)]
     assert len(viewers) == 2 * len(FEW)
-    assert all(Path(folder, "trace.json").is_file() and option == "--trace" for _, _, folder, option in viewers)
+    assert all(Path(folder, "trace.json").is_file() and option == "--trace" for _, _, option, folder in viewers)
     assert "it is &lt;not&gt; here" in text
     assert (
         "With equal ranks “top-k, 1 %” was the fastest, at 200 samples/s: 2.0 times as fast as “ring all-reduce”"

@@ -103,7 +103,7 @@ def _timeline(folder: Path, condition: str, run: Run) -> dict[str, str]:
     """Draw the timeline of a run; returns what the page shows of it."""
     picture = timeline.draw(run, run.folder / "timeline.png", title=condition, width=TIMELINE_IN)
     files = {"timeline": picture, "trace": run.folder / "trace.json"}
-    viewer = f"farandole show {shlex.quote(str(run.folder))} --trace"
+    viewer = f"farandole show --trace {shlex.quote(str(run.folder))}"
     return {"condition": condition, "viewer": viewer} | {
         kind: quote(str(file.relative_to(folder))) for kind, file in files.items()
     }
