@@ -1,7 +1,7 @@
 # make tour    a fresh machine to a model trained across ranks (first time: about 7 minutes)
 # make test    the same set-up, and everything that must pass
 # make soak    all cases of the tests of which make test runs some, many seeds, 123 runs with random kills: an hour
-# make check   style, types and unit tests: two to three minutes
+# make check   style, types and unit tests: two minutes
 # make lab     JupyterLab with the notebooks
 # make bench   how fast we are beside others, as ratios
 # make performance  measure the tables of docs/performance.md anew: an hour on an idle machine

@@ -57,7 +57,7 @@ napoleon_use_ivar = True
 html_theme = "furo"
 html_math_renderer = "mathml"
 html_static_path = ["_static"]
-html_css_files = ["fonts.css"]
+html_css_files = ["pages.css"]
 
 house.copy_notebooks(ROOT / "notebooks", DOCS / "notebooks")
 house.copy_labs(ROOT / "labs", DOCS / "labs")

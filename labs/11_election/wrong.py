@@ -65,24 +65,14 @@ class Member:
         return Timer(self.rng.uniform(10.0, 20.0))
 """
 
+# The checks that let members send messages.
+PLAYED = ("agree", "cost", "heartbeats", "successor", "majority", "one leader", "heal", "split votes", "duplicates")
+
 MUTANTS = [
     Mutant(
         name="asks_itself_too",
         says="Requests the votes of all members, its own among them.",
-        fails=dict.fromkeys(
-            (
-                "agree",
-                "cost",
-                "heartbeats",
-                "successor",
-                "majority",
-                "one leader",
-                "heal",
-                "split votes",
-                "duplicates",
-            ),
-            ", to itself",
-        ),
+        fails=dict.fromkeys(PLAYED, ", to itself"),
         changes={
             "self.others = [member for member in members if member != number]": "self.others = list(members)",
         },
@@ -511,20 +501,7 @@ MUTANTS = [
     Mutant(
         name="swaps_sender_and_receiver",
         says="Writes the receiver of a message where its sender belongs.",
-        fails=dict.fromkeys(
-            (
-                "agree",
-                "cost",
-                "heartbeats",
-                "successor",
-                "majority",
-                "one leader",
-                "heal",
-                "split votes",
-                "duplicates",
-            ),
-            ": the sender is ",
-        ),
+        fails=dict.fromkeys(PLAYED, ": the sender is "),
         changes={
             "return [Message(kind, self.number, other, self.term) for other in self.others]": """
             return [Message(kind, other, self.number, self.term) for other in self.others]

@@ -121,7 +121,7 @@ def judge_weights(weights: Vector, neighbours: Graph) -> None:
     expect(
         False,
         f"W[{one}, {other}] is {weights[one, other]:.3g} and should be {right[one, other]:.3g}: rows and columns sum "
-        "to 1, but the weight of an edge uses the larger degree of its own two ranks, not the largest of the graph",
+        "to 1, but the weight of an edge uses the larger degree of its two ranks, not the largest of the graph",
     )
 
 

@@ -169,7 +169,7 @@ def keep_only(descriptors: Sequence[int], numbers: Sequence[int]) -> None:
 
 
 def data_bytes() -> int:
-    """Return how much memory of its own this process has."""
+    """Return the bytes that this process counts towards its limit of data."""
     with open("/proc/self/status", encoding="utf-8") as file:
         line = next(each for each in file if each.startswith("VmData"))
     return int(line.split()[1]) * 1024
