@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable
 from itertools import pairwise
 from random import Random
 
+import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -30,6 +31,7 @@ from farandole.parameter_server.core.policies import (
     Policy,
     Push,
 )
+from farandole.parameter_server.core.policies.half import GAMMA, mixed
 from farandole.parameter_server.core.policies.policy import Slowest, mean
 from tests.unit.policy_driver import Run, Server, Workload
 
@@ -743,6 +745,33 @@ def test_the_wait_of_half_is_within_its_limit_and_reproducible(wait: float, seed
     policy = Half(range(16), longest_wait=wait, seed=seed)
     assert 0 <= policy.pause(worker, clock) <= wait
     assert policy.pause(worker, clock) == Half(range(16), longest_wait=wait, seed=seed).pause(worker, clock)
+
+
+@given(st.floats(0, 100), st.integers(-9, 2**70), st.lists(st.tuples(st.integers(0, 10**6), st.integers(0, 10**9))))
+def test_the_waits_of_half_are_the_same_for_many_workers_at_once(
+    wait: float, seed: int, of: list[tuple[int, int]]
+) -> None:
+    policy = Half([0], longest_wait=wait, seed=seed)
+    workers, clocks = np.array(of, dtype=np.uint64).reshape(-1, 2).T
+    expected = [policy.pause(worker, clock) for worker, clock in of]
+    assert policy.pauses(workers, clocks).tolist() == expected
+    assert Policy.pauses(policy, workers, clocks) == expected
+
+
+def test_the_waits_of_half_are_evenly_distributed() -> None:
+    """Over the workers, over one worker's iterations, and independent of the wait before."""
+    policy = Half([0], longest_wait=1.0)
+    alone, many = np.zeros(20_000, dtype=np.uint64), np.arange(20_000, dtype=np.uint64)
+    for workers, clocks in ((many, alone), (alone, many), (many % 100, many // 100)):
+        waits = np.asarray(policy.pauses(workers, clocks))
+        pairs, _, _ = np.histogram2d(waits[1:], waits[:-1], bins=10, range=[[0, 1], [0, 1]])
+        assert ((pairs - 200) ** 2 / 200).sum() < 160, "χ² with 99 degrees of freedom"
+
+
+def test_splitmix64_is_the_published_one() -> None:
+    """The first numbers of the generator with the seed 1234567, from its reference implementation."""
+    seeds = [1234567 + GAMMA * number for number in range(3)]
+    assert [mixed(seed) for seed in seeds] == [6457827717110365317, 3203168211198807973, 9817491932198370423]
 
 
 def test_the_waits_of_half_differ_between_workers_iterations_and_seeds() -> None:

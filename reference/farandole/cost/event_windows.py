@@ -27,19 +27,20 @@ from typing import NamedTuple
 
 import numpy as np
 
-from farandole.cost.setting import Draws, Numbers, Setting, Vector
+from farandole.cost.setting import Draws, Numbers, Setting, Vector, numbers, vector
 from farandole.cost.worker_events import WorkerEvents
+from farandole.parameter_server.core.policies import Policy
 
 PART = 8  # of the computations that are sorted at once: with fewer there are more passes over all workers
 FEW = 512  # computations that are sorted at least, and the most workers whose events come one by one
 
 
-def events_of(setting: Setting) -> EventWindows | WorkerEvents:
+def events_of(setting: Setting, policy: Policy) -> EventWindows | WorkerEvents:
     """Return the events of this setting, in windows where that is faster and its assumptions hold."""
     are_apart = setting.duplex or not setting.link_busy_s
     if setting.workers > FEW and are_apart and not setting.straggler.recorded:
-        return EventWindows(setting)
-    return WorkerEvents(setting)
+        return EventWindows(setting, policy)
+    return WorkerEvents(setting, policy)
 
 
 class _Tick(NamedTuple):
@@ -52,7 +53,7 @@ class _Tick(NamedTuple):
 class EventWindows:
     """As `WorkerEvents`, with the same attributes."""
 
-    def __init__(self, setting: Setting) -> None:
+    def __init__(self, setting: Setting, policy: Policy) -> None:
         self.server = workers = setting.workers
         self.compute_s = self.wait_s = self.read_s = self.push_s = 0.0
         self._draws = Draws(setting)
@@ -61,8 +62,13 @@ class EventWindows:
         self._reads_free = self._pushes_free = 0.0  # when the links will be
         self._iterations = np.zeros(workers, dtype=np.intp)  # that each worker has begun
         self._until, self._takes = np.zeros(workers), np.zeros(workers)  # of each worker's last computation
-        self._pause_s = np.zeros(workers)  # of each worker, before its last computation
-        self._started: list[float] = []  # three numbers for each start in this window
+        self._names = np.array(list(policy.clocks), dtype=object)  # its dictionaries find their own keys fastest
+        self._pauses = policy.pauses if type(policy).pause is not Policy.pause else None
+        # For each start in this window: its worker, when, since when the worker has waited, its iteration's number.
+        self._started: list[int] = []
+        self._started_at: list[float] = []
+        self._since: list[float] = []
+        self._clocks: list[int] = []
         self._starts = 0  # before this window
         self._numbers = np.zeros(workers, dtype=np.intp)  # of each worker's last start, in the order of all starts
         self._ends = np.full(workers, inf)  # of each worker's computation, unless it is among the earliest
@@ -75,11 +81,12 @@ class EventWindows:
     def __bool__(self) -> bool:
         return bool(self._later or len(self._earliest) or self._started)
 
-    def starts(self, worker: int, now: float, since: float, pause_s: float) -> None:
-        """Let `worker`, which has waited since `since`, read the parameters now, and then compute."""
-        self._started += (worker, now, since)
-        if pause_s:
-            self._pause_s[worker] = pause_s
+    def starts(self, worker: int, now: float, since: float, clock: int) -> None:
+        """Let `worker`, which has waited since `since`, read the parameters now, and then compute iteration `clock`."""
+        self._started.append(worker)
+        self._started_at.append(now)
+        self._since.append(since)
+        self._clocks.append(clock)
 
     def waiting_start(self) -> None:
         """Let workers start that had been waiting."""
@@ -87,7 +94,7 @@ class EventWindows:
 
     def ticks(self, time: float) -> None:
         """Let the server look at the time."""
-        self._tick = _Tick(time, self._starts + len(self._started) // 3)
+        self._tick = _Tick(time, self._starts + len(self._started))
 
     def __iter__(self) -> Iterator[tuple[float, int]]:
         """Remove all events, those that are added meanwhile among them, and yield the arrivals and the server's."""
@@ -97,14 +104,17 @@ class EventWindows:
             free = self._pushes_free
             frees = [free := (free if free > end else end) + self._busy_s for end in ends.tolist()]
             arrives = np.maximum(frees, ends + self._own_s) + self._alpha
-            times, workers = arrives.tolist(), self._earliest[: len(ends)].tolist()
+            times, workers = arrives.tolist(), self._names[self._earliest[: len(ends)]].tolist()
             done, self._cut = 0, False
-            while done < len(times) and not self._cut:
-                if times[done] < self._tick.time or self._is_before_the_tick(times[done], done):
-                    yield times[done], workers[done]
-                    done += 1
-                else:
+            tick_time = self._tick.time
+            for time, worker in zip(times, workers, strict=True):
+                while time >= tick_time and not self._cut and not self._is_before_the_tick(time, done):
                     yield self._ticked()
+                    tick_time = self._tick.time
+                if self._cut:
+                    break
+                yield time, worker
+                done += 1
             if done:
                 self._pushes_free = frees[done - 1]
                 self.push_s = _sum(self.push_s, arrives[:done] - ends[:done])
@@ -119,14 +129,14 @@ class EventWindows:
     def _enter(self) -> None:
         """Let the workers that have started in the last window read, and compute."""
         if self._started:
-            numbers, at, since = np.fromiter(self._started, dtype=float, count=len(self._started)).reshape(-1, 3).T
-            workers = numbers.astype(np.intp)
-            pauses = self._pause_s[workers]
-            self._started.clear()
-            takes = self._draws.drawn(workers, self._iterations[workers])
+            workers, at, since = numbers(self._started), vector(self._started_at), vector(self._since)
+            pauses: Vector | float = 0.0
+            if self._pauses:
+                pauses = np.asarray(self._pauses(workers.astype(np.uint64), numbers(self._clocks).astype(np.uint64)))
             free = self._reads_free
-            frees = [free := (free if free > now else now) + self._busy_s for now in at.tolist()]
+            frees = [free := (free if free > now else now) + self._busy_s for now in self._started_at]
             self._reads_free = free
+            takes = self._draws.drawn(workers, self._iterations[workers])
             read = np.maximum(frees, at + self._own_s) + self._alpha
             self.read_s = _sum(self.read_s, read - at)
             self.compute_s = _sum(self.compute_s, takes)
@@ -136,6 +146,8 @@ class EventWindows:
             self._numbers[workers] = np.arange(self._starts, self._starts + len(workers))
             self._starts += len(workers)
             self._add(workers, read + takes + pauses)
+            for noted in (self._started, self._started_at, self._since, self._clocks):
+                noted.clear()
         if self._later and not len(self._earliest):
             self._find_earliest()
 

@@ -26,7 +26,7 @@ from typing import Any
 import numpy as np
 
 from farandole.cost.quadratic import CURVATURES, Quadratic
-from farandole.cost.setting import Numbers, Outcome, Setting, Vector
+from farandole.cost.setting import Numbers, Outcome, Setting, Vector, numbers, vector
 from farandole.parameter_server.core.policies import Action, Apply, Drop, Push
 
 BATCH = 1 << 12  # gradients that are begun from one computation of x to the next; the notes of more leave the caches
@@ -130,11 +130,11 @@ class LateGradients(Quadratic):
 
     def catch_up(self) -> None:
         """Compute x after all moves so far, and the gradients that have been begun."""
-        begun, before, leads = _numbers(self._begun).reshape(-1, 3).T
+        begun, before, leads = numbers(self._begun).reshape(-1, 3).T
         before = before - self._known
         noise = self._rng.normal(scale=self._setting.noise, size=(len(begun), len(CURVATURES)))
         self._read_after[begun] = before
-        slots, weights = _numbers(self._slots), np.fromiter(self._weights, dtype=float, count=len(self._weights))
+        slots, weights = numbers(self._slots), vector(self._weights)
         moves = len(self._times)
         parts = np.ones(moves, dtype=np.intp)
         for move, number in self._parts:
@@ -173,7 +173,7 @@ class LateGradients(Quadratic):
 
     def _finish_batch(self) -> None:
         """Count what has been noted, and forget it."""
-        self._ages_seen = _counted(self._ages_seen, _numbers(self._ages))
+        self._ages_seen = _counted(self._ages_seen, numbers(self._ages))
         self._outcome.gradients += len(self._ages)
         if self._times:
             self._outcome.wall_s = self._times[-1]
@@ -214,10 +214,6 @@ class LateGradients(Quadratic):
         self._read_after = np.concatenate([self._read_after, np.zeros(more, dtype=np.intp)])
         share = 1 / self._setting.workers  # of the whole batch
         self._free = [Gradient(-1, -1, share, slot) for slot in range(had + more - 1, had - 1, -1)]
-
-
-def _numbers(values: Sequence[int]) -> Numbers:
-    return np.fromiter(values, dtype=np.intp, count=len(values))
 
 
 def _counted(seen: Numbers, values: Numbers) -> Numbers:

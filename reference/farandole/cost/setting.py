@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -151,3 +151,13 @@ class Draws:
         times = self.block()
         times *= self._setting.compute_s
         self._blocks.append(times.ravel().data)
+
+
+def numbers(values: Sequence[int]) -> Numbers:
+    """Return an array of these; `np.array` would look for their type, which takes longer."""
+    return np.fromiter(values, dtype=np.intp, count=len(values))
+
+
+def vector(values: Sequence[float]) -> Vector:
+    """Return an array of these, as `numbers` does."""
+    return np.fromiter(values, dtype=float, count=len(values))

@@ -21,7 +21,8 @@ Discrete-event simulation, see Law, "Simulation modeling and analysis", 2015, ch
 from __future__ import annotations
 
 import gc
-from collections.abc import Iterator, Sequence
+import sys
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -32,6 +33,7 @@ from farandole.cost.late_gradients import LateGradients
 from farandole.cost.setting import Outcome, Setting
 from farandole.parameter_server.core.policies import Policy
 
+NO_LIMIT = sys.maxsize
 TICK_S = 0.005  # a real server looks at the time every few milliseconds
 
 
@@ -44,14 +46,14 @@ class Simulation:
         self.starts: list[tuple[float, int, int]] = []  # with few workers: when, which worker, which iteration
         workers = setting.workers
         self._learning = LateGradients(setting, self.outcome)
-        self._events = events_of(setting)
-        self._in_rounds = policy.in_rounds
-        self._limit = setting.steps * (1 if policy.in_rounds else workers)  # in steps, or in gradients
+        self._events = events_of(setting, policy)
+        self._begun = 0  # gradients
+        self._steps = setting.steps if policy.in_rounds else NO_LIMIT
+        self._gradients = NO_LIMIT if policy.in_rounds else setting.steps * workers
         self._made: list[Any] = [None] * workers  # the `Gradient` that each worker computes or sends
         self._waiting: dict[int, float] = {}  # worker → since when
         self._gate: int | None = None  # the policy's, when all waiting workers were last considered; None: not yet
         self._starts = type(policy).started is not Policy.started
-        self._pauses = type(policy).pause is not Policy.pause
         self._few = workers <= 16
 
     def run(self) -> Outcome:
@@ -59,35 +61,36 @@ class Simulation:
             return self._run()
 
     def _run(self) -> Outcome:
-        policy, events, learning = self.policy, self._events, self._learning
-        push, made, waiting = policy.push, self._made, self._waiting
-        workers = range(self.setting.workers)
-        self._consider([(worker, 0.0) for worker in workers], 0.0)
+        policy, events, made, waiting = self.policy, self._events, self._made, self._waiting
+        push, carry_out, request, server = policy.push, self._learning.carry_out, self._request, events.server
+        for worker in list(policy.clocks):
+            request(worker, 0.0, 0.0)
         tick_s = max(TICK_S, self.setting.compute_s / 100, self.setting.link_busy_s)  # a push looks at the time, too
         if type(policy).tick is not Policy.tick:
             events.ticks(tick_s)
         for now, worker in events:
-            if worker != events.server:
+            if worker != server:
                 if actions := push(made[worker], now):
-                    learning.carry_out(actions, now)
+                    carry_out(actions, now)
                 if waiting and policy.gate != self._gate:
                     self._answer(now)
-                self._consider(((worker, now),), now)
+                request(worker, now, now)
                 if self._gate is None:
                     self._answer(now)
             else:
-                learning.carry_out(policy.tick(now), now)
+                carry_out(policy.tick(now), now)
                 self._answer(now)
                 if events:
                     events.ticks(now + tick_s)
         assert not self._waiting, "a worker waits for ever"
         assert policy.slowest == min(policy.clocks.values(), default=0), "the policy's `push` has to call `completed`"
         for worker in list(policy.clocks):
-            learning.carry_out(policy.leave(worker), now)
+            carry_out(policy.leave(worker), now)
         return self._finished()
 
     def _finished(self) -> Outcome:
         outcome = self.outcome
+        outcome.computed = self._begun
         self._learning.finish()
         events = self._events
         outcome.comm_s = events.read_s + events.push_s
@@ -104,35 +107,30 @@ class Simulation:
                 self._events.waiting_start()
                 waiting = list(self._waiting.items())
                 self._waiting.clear()
-                self._consider(waiting, now)
+                for worker, since in waiting:
+                    self._request(worker, since, now)
 
-    def _consider(self, requests: Sequence[tuple[int, float]], now: float) -> None:
-        """Let the workers that have requested their next iteration start it, or end, or wait.
-
-        Args:
-            requests: the worker, and when it requested.
-        """
-        policy, outcome, learning, made, waiting = self.policy, self.outcome, self._learning, self._made, self._waiting
-        in_rounds, limit, pauses, starts = self._in_rounds, self._limit, self._pauses, self._starts
-        for worker, since in requests:
-            clock = policy.next_clock(worker)
-            if (clock if in_rounds else outcome.computed) >= limit:
-                if in_rounds:  # a gradient that a later step would have used will not be
-                    learning.carry_out(policy.leave(worker), now)
-                    self._gate = None
-                continue
-            if not policy.may_start(worker):
-                waiting[worker] = since
-                continue
-            self._events.starts(worker, now, since, policy.pause(worker, clock) if pauses else 0.0)
-            made[worker] = learning.begin(worker, clock, policy.lead(worker))
-            outcome.computed += 1
-            if self._few:
-                self.starts.append((now, worker, clock))
-            if starts and (actions := policy.started(worker, now)):
-                learning.carry_out(actions, now)
-            if outcome.computed >= limit and not in_rounds:
-                self._gate = None  # those that wait have ended
+    def _request(self, worker: int, since: float, now: float) -> None:
+        """Let a worker start its next iteration, which it has requested at `since`, or end, or wait."""
+        policy = self.policy
+        clock = policy.next_clock(worker)
+        if clock >= self._steps or self._begun >= self._gradients:
+            if policy.in_rounds:  # a gradient that a later step would have used will not be
+                self._learning.carry_out(policy.leave(worker), now)
+                self._gate = None
+            return
+        if not policy.may_start(worker):
+            self._waiting[worker] = since
+            return
+        self._events.starts(worker, now, since, clock)
+        self._made[worker] = self._learning.begin(worker, clock, policy.lead(worker))
+        self._begun += 1
+        if self._few:
+            self.starts.append((now, worker, clock))
+        if self._starts and (actions := policy.started(worker, now)):
+            self._learning.carry_out(actions, now)
+        if self._begun >= self._gradients:
+            self._gate = None  # those that wait have ended
 
 
 @contextmanager

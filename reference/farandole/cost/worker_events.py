@@ -1,6 +1,6 @@
 """Workers that read, compute and push, in the order of time, and the links of their parameter server.
 
-    events.starts(worker, now, since, pause_s)    it reads the parameters, pauses, computes, and pushes its gradient
+    events.starts(worker, now, since, clock)      it reads the parameters, pauses, computes, and pushes its gradient
     events.ticks(time)                            the server looks at the time
     for time, worker in events: …                 a gradient arrives, or the server looks, the earliest first
 
@@ -23,6 +23,7 @@ from heapq import heappop, heappush
 import numpy as np
 
 from farandole.cost.setting import Draws, Setting, Vector
+from farandole.parameter_server.core.policies import Policy
 
 READS = 0  # the link that reads pass
 
@@ -37,14 +38,14 @@ class WorkerEvents:
         read_s, push_s: seconds of all messages, with their time in the queue.
     """
 
-    def __init__(self, setting: Setting) -> None:
+    def __init__(self, setting: Setting, policy: Policy) -> None:
         self.server = workers = setting.workers
         self.compute_s = self.wait_s = self.read_s = self.push_s = 0.0
         self._busy_s, self._alpha = setting.link_busy_s, setting.link.alpha
         self._own_s = setting.nbytes * setting.link.beta  # of a message on the worker's own link
         self._pushes = int(setting.duplex)  # the link that pushes pass
         self._free = [0.0, 0.0]  # when each link will be
-        self._takes_s = Draws(setting).seconds
+        self._takes_s, self._pause_s = Draws(setting).seconds, policy.pause
         self._iterations = [0] * workers  # that each worker has begun
         self._computations: list[tuple[float, int, int]] = []  # a heap: when it ends, number, worker
         self._messages: deque[tuple[float, int, int]] = deque()  # when it arrives, number, worker
@@ -54,8 +55,9 @@ class WorkerEvents:
     def __bool__(self) -> bool:
         return bool(self._messages or self._computations)
 
-    def starts(self, worker: int, now: float, since: float, pause_s: float) -> None:
-        """Let `worker`, which has waited since `since`, read the parameters now, and then compute."""
+    def starts(self, worker: int, now: float, since: float, clock: int) -> None:
+        """Let `worker`, which has waited since `since`, read the parameters now, and then compute iteration `clock`."""
+        pause_s = self._pause_s(worker, clock)
         takes_s = self._takes_s(worker, self._iterations[worker])
         self._iterations[worker] += 1
         read = self._passed(READS, now)

@@ -13,6 +13,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from operator import attrgetter
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:  # a policy itself needs no numpy
+    import numpy as np
+    from numpy.typing import ArrayLike, NDArray
 
 
 @dataclass(slots=True, unsafe_hash=True)
@@ -169,6 +174,10 @@ class Policy:
     def pause(self, worker: int, clock: int) -> float:
         """Return the seconds that `worker` itself waits before it pushes iteration `clock`."""
         return 0.0
+
+    def pauses(self, workers: NDArray[np.uint64], clocks: NDArray[np.uint64]) -> ArrayLike:
+        """Return the `pause` of many workers; a policy may compute them at once."""
+        return [self.pause(worker, clock) for worker, clock in zip(workers.tolist(), clocks.tolist(), strict=True)]
 
 
 def mean(pushes: Iterable[Push]) -> tuple[tuple[Push, float], ...]:
