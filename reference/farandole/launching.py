@@ -66,10 +66,16 @@ def launch(
     with folders.claimed(scenario, config.out, module.Config.resumes) as folder:
         crowding.prepare(asked)
         arguments = to_arguments(options | {"out": folder})
-        program = ["-m", module.__name__, *arguments]
+        program = ["-m", scenarios.__name__, module.__name__, *arguments]
         try:
             started = run_ranks(
-                program, ranks, timeout_s=timeout_s, follow=follow, progress=progress, outlives=config.outlives
+                program,
+                ranks,
+                timeout_s=timeout_s,
+                follow=follow,
+                progress=progress,
+                outlives=config.outlives,
+                name=f"-m {module.__name__}",
             )
             output = str(started)
         except FlawedLaunch as flawed:

@@ -47,6 +47,28 @@ def test_options_survive_the_way_to_the_ranks() -> None:
     assert command_line.parse(Config, command_line.to_arguments(changed(config))) == config
 
 
+WORDS = (
+    *("3", "+3", "03", " 3", "1_0", "-1", "0.5", "1e-3", "inf", "nan", "None", "True", "", "a b", "ü", "x.py", "a//b"),
+    *("auto", "cpu", "Cpu", "scatter", "digits", "adam", "constant", "ring", "bsp", "minibatch", "rank=1,step=2"),
+    *("rank=1,factor=2", "mtbf=20s,seed=7", "step=2,mbps=3"),
+)
+
+
+@pytest.mark.parametrize("scenario", scenarios.names())
+def test_words_read_without_cyclopts_are_read_as_by_cyclopts(scenario: str) -> None:
+    config = scenarios.load(scenario).Config
+    read = set()
+    for field in dataclasses.fields(config):
+        flag = "--" + field.name.replace("_", "-")
+        forms = [form for word in WORDS for form in ([flag, word], [f"{flag}={word}"], [flag, word, flag, word])]
+        for words in [[flag], [flag, flag], *forms]:
+            if (values := command_line._plain_values(config, words)) is not None:
+                assert values == command_line._values(config, [field.name], words), words
+                read.add(field.name)
+    assert {"out", "seed", "device", "slow", "fail", "json"} <= read
+    assert len(read) > 10
+
+
 @pytest.mark.parametrize("scenario", scenarios.names())
 def test_what_is_off_by_default_can_be_given_as_off(scenario: str) -> None:
     """As with launch(…, overlap=False) from Python, although the command line has no --no-overlap."""

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import fields
-from inspect import Parameter, Signature
 from itertools import zip_longest
-from typing import Any, TypeVar, get_type_hints
+from pathlib import Path
+from types import NoneType, UnionType
+from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 import cyclopts
+from cyclopts import Parameter
 
 from farandole.errors import UsageError
 from farandole.runtime.choices import advised
@@ -27,6 +30,8 @@ def parse(config_type: type[ConfigType], arguments: Sequence[str]) -> ConfigType
         UsageError: an unknown option or a value that does not fit, in one line.
     """
     words = with_present_names(config_type, arguments)
+    if (plain := _plain_values(config_type, words)) is not None:
+        return config_type(**plain)
     names = [each.name for each in fields(config_type)]
     of_flag = {_flag(prefix + name): name for name in names for prefix in ("", "no_")}
     given = {of_flag.get(word.partition("=")[0], "") for word in words if word.startswith("-")}
@@ -35,6 +40,54 @@ def parse(config_type: type[ConfigType], arguments: Sequence[str]) -> ConfigType
         with suppress(UsageError):
             return config_type(**_values(config_type, given, words))
     return config_type(**_values(config_type, names, words))
+
+
+def _plain_values(config_type: type[RunOptions], words: Sequence[str]) -> dict[str, Any] | None:
+    """Return the values of words in the form of `to_arguments`; None where only cyclopts can tell what they mean.
+
+    cyclopts reads these words, too, but it takes the launcher 2 ms, and each rank 4.
+    """
+    known = {_flag(each.name): each for each in fields(config_type)}
+    given: dict[str, list[str]] = {}
+    rest = iter(words)
+    try:
+        for word in rest:
+            flag, equals, value = word.partition("=")
+            is_flag = bool in (known[flag].type, *get_args(known[flag].type))  # bool, bool | None, Annotated[bool, …]
+            if not equals and not is_flag:
+                value = next(rest)
+            if is_flag if equals else value.startswith("-"):
+                return None
+            given.setdefault(flag, []).append(value)
+        return {known[flag].name: _plain_value(known[flag].type, values) for flag, values in given.items()}
+    except (KeyError, StopIteration, ValueError, UsageError, cyclopts.CycloptsError):
+        return None
+
+
+def _plain_value(kind: Any, words: Sequence[str]) -> Any:
+    """Return the value of an option of this type.
+
+    Raises:
+        ValueError, UsageError, CycloptsError: it does not fit, or needs cyclopts.
+    """
+    if get_origin(kind) in (Union, UnionType):
+        [kind] = set(get_args(kind)) - {NoneType}
+    parameter: Any = Parameter()
+    if get_origin(kind) is Annotated:
+        kind, parameter = get_args(kind)
+    [word, *more] = words
+    if (more and get_origin(kind) is not tuple) or parameter.parse is False or parameter.name:
+        raise ValueError(words)
+    if parameter.converter:
+        value = parameter.converter(kind, [cyclopts.Token(value=each) for each in words])
+        for validate in parameter.validator:
+            validate(kind, value)
+        return value
+    if kind is bool and not word:
+        return True
+    if word and (kind in (str, Path) or (get_origin(kind) is Literal and word in get_args(kind))):
+        return Path(word) if kind is Path else word
+    raise ValueError(words)
 
 
 def _values(config_type: type[RunOptions], names: Iterable[str], words: Sequence[str]) -> dict[str, Any]:
@@ -49,8 +102,8 @@ def _values(config_type: type[RunOptions], names: Iterable[str], words: Sequence
         read.update(values)
 
     types = get_type_hints(config_type, include_extras=True)
-    accept.__signature__ = Signature([  # type: ignore[attr-defined]
-        Parameter(name, Parameter.KEYWORD_ONLY, default=None, annotation=types[name]) for name in names
+    accept.__signature__ = inspect.Signature([  # type: ignore[attr-defined]
+        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=types[name]) for name in names
     ])  # fmt: skip
     run_app(cyclopts.App(default_command=accept, version_flags=(), help_flags=()), words)
     return read

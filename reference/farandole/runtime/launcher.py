@@ -97,6 +97,7 @@ def run_ranks(
     progress: bool = False,
     with_torch: bool = True,
     outlives: bool = True,
+    name: str | None = None,
 ) -> Output:
     """Run a Python program on `ranks` processes and wait for its end.
 
@@ -109,6 +110,7 @@ def run_ranks(
             it, which is sooner than by `rank_starter`.
         outlives: the program may continue when a rank has died. False, if it cannot: then several hosts use their
             fast network (`Mpi.between`).
+        name: of the program, for messages. [default: its first two words]
 
     Raises:
         LaunchError: a rank failed, or the time-out passed.
@@ -169,7 +171,7 @@ def run_ranks(
         if failure := first_failure(scratch):
             raise _as_exception(failure, output)
         if not in_time:
-            message = f"{' '.join(program[:2])} was ended after {timeout_s:g} s, its time-out"
+            message = f"{name or ' '.join(program[:2])} was ended after {timeout_s:g} s, its time-out"
             raise LaunchError(message, TIMED_OUT, str(output))
         # Where ranks outlive each other mpirun may end with 0 though all have died.
         nobody_done = not _those(scratch, "done") - _those(scratch, "departed")
@@ -202,13 +204,12 @@ def _watch(
     while job.poll() is None and time.monotonic() < deadline:
         if follower:
             follower.copy()
-        if any(scratch.glob("*.failure.json")):
+        if any(name.endswith(".failure.json") for name in _files(scratch)):
             deadline = min(deadline, time.monotonic() + OTHER_REPORTS_S)
         elif _all_done(scratch, ranks):
-            some_died = any(scratch.glob("*.departed"))
+            some_died = bool(_those(scratch, "departed"))
             deadline = min(deadline, time.monotonic() + (FINALIZE_WITHOUT_THE_DEAD_S if some_died else FINALIZE_S))
-        with suppress(subprocess.TimeoutExpired):
-            job.wait(POLL_S)
+        processes.wait(job, POLL_S)
     if follower:
         follower.copy()
     return job.poll() is not None or _all_done(scratch, ranks)
@@ -248,7 +249,14 @@ def _numbers(scratch: Path, ranks: int) -> list[int]:
 
 def _those(scratch: Path, what: str) -> set[int]:
     """Return the ranks for which there is such a report, by themselves or by other ranks (`rank`)."""
-    return {int(path.stem) for path in scratch.glob(f"*.{what}")}
+    return {int(number) for number, _, kind in (name.partition(".") for name in _files(scratch)) if kind == what}
+
+
+def _files(scratch: Path) -> list[str]:
+    try:
+        return os.listdir(scratch)
+    except OSError:  # the folder has been removed
+        return []
 
 
 def _end(job: subprocess.Popen[bytes], number: str) -> None:

@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import ctypes
 import os
+import select
 import signal
+import subprocess
 import sys
 import time
 from collections.abc import Iterable
@@ -23,6 +25,25 @@ POLL_S = 0.02
 PR_SET_PDEATHSIG = 1  # linux/prctl.h
 
 
+def wait(process: subprocess.Popen[bytes], seconds: float) -> None:
+    """Wait for the end of a process that this one has started, at most `seconds`.
+
+    `Popen.wait` looks up to twenty times a second; a descriptor of the process wakes this one when it ends (Linux).
+    """
+    try:
+        end = os.pidfd_open(process.pid)
+    except (AttributeError, OSError):
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(seconds)
+        return
+    try:
+        poll = select.poll()
+        poll.register(end, select.POLLIN)
+        poll.poll(seconds * 1000)
+    finally:
+        os.close(end)
+
+
 def available_cores() -> int:
     """Return the cores this process may use (all of them where the system cannot restrict it)."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
@@ -31,13 +52,21 @@ def available_cores() -> int:
 def find(variable: str, value: str) -> list[psutil.Process]:
     """Return this user's processes whose environment has `variable`=`value`, the calling one left out."""
     found = []
-    for process in psutil.process_iter():
+    for pid in psutil.pids():
         try:
-            if process.pid != os.getpid() and process.environ().get(variable) == value:
-                found.append(process)
+            if pid != os.getpid() and _has(pid, variable, value):
+                found.append(psutil.Process(pid))
         except (psutil.Error, OSError):
             continue  # another user's, or gone in the meantime
     return [process for process in found if _lives(process)]
+
+
+def _has(pid: int, variable: str, value: str) -> bool:
+    """Return whether the environment of a process has `variable`=`value`. Each launch looks at all processes."""
+    if sys.platform == "linux":
+        with open(f"/proc/{pid}/environ", "rb") as environment:
+            return f"{variable}={value}".encode() in environment.read().split(b"\0")
+    return psutil.Process(pid).environ().get(variable) == value
 
 
 def end(processes: Iterable[psutil.Process], grace_s: float = GRACE_S) -> None:

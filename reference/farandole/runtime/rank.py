@@ -43,6 +43,8 @@ START_S = 60  # how long a process that comes later may take until it has met th
 # How each MPI tells a process its rank before MPI is initialised.
 RANK_VARIABLES = (NUMBER, "OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK")
 
+_program: list[str] = []  # what `run_program` was given
+
 
 def under_mpirun() -> bool:
     """Return whether an MPI launcher has started this process."""
@@ -61,6 +63,8 @@ def comes_later() -> bool:
 
 def own_program() -> list[str]:
     """Return what this process runs, as `run_program` takes it: for another process that is to do the same."""
+    if _program:
+        return _program
     main = sys.modules["__main__"]
     module = main.__spec__.name if main.__spec__ else None
     return ["-m", module, *sys.argv[1:]] if module else sys.argv
@@ -201,6 +205,8 @@ def run_program(arguments: list[str], with_mpi: bool = True) -> None:
     Args:
         with_mpi: false where no mpirun has started this process: then importing MPI must not initialise it.
     """
+    global _program
+    _program = [*arguments]
     if with_mpi:
         initialise_mpi()
     else:
@@ -210,7 +216,8 @@ def run_program(arguments: list[str], with_mpi: bool = True) -> None:
     sys.path.append(os.getcwd())
     if arguments[0] == "-m":
         sys.argv = arguments[1:]
-        sys.modules.pop(arguments[1], None)  # the fork server has imported it, and runpy would warn of it
+        if not hasattr(sys.modules.get(arguments[1]), "__path__"):  # of a package, runpy executes another module
+            sys.modules.pop(arguments[1], None)  # the fork server has imported it, and runpy would warn of it
         runpy.run_module(arguments[1], run_name="__main__", alter_sys=True)
     else:
         sys.argv = arguments

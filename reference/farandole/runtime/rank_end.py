@@ -62,4 +62,4 @@ def leave_torch_as_it_is() -> None:
         for finalizer in list(weakref.finalize._registry):  # type: ignore[attr-defined]
             kept = finalizer.peek()
             if kept and kept[1] is library._del_library:
-                finalizer.atexit = False
+                finalizer.detach()

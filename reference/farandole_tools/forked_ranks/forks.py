@@ -11,6 +11,7 @@ from __future__ import annotations
 import atexit
 import gc
 import importlib
+import io
 import marshal
 import os
 import resource
@@ -30,7 +31,7 @@ from typing import Any, NoReturn
 from farandole_tools.forked_ranks import huge_pages
 from farandole_tools.forked_ranks.fork_client import FORWARDED, LIMITS, NUMBER, STREAMS
 
-IMPORTED = ("torch", "cyclopts.validators", "rich.console", "rich.table")  # by nearly every rank
+IMPORTED = ("torch", "cyclopts.validators", "multiprocessing.synchronize")  # by nearly every rank
 # By the ranks of some programs only: imported after the first fork that has imported it. Of torch only these: a module
 # that initialises CUDA when it is imported would leave all later forks without a GPU.
 LATER = ("torch.fx.experimental.symbolic_shapes", "torch._dynamo")
@@ -250,11 +251,17 @@ def path_in_front(environment: Mapping[str, str], folder: str) -> list[str]:
 def do_once_for_all() -> None:
     """Do what takes long only for the first time in a process: each fork would do it anew, in 10 ms."""
     import threadpoolctl
+    from rich.console import Console
+    from rich.table import Table
 
-    from farandole.runtime import command_line, options
+    from farandole.runtime import command_line, options, rank_end
 
+    rank_end.leave_torch_as_it_is()  # at its end each fork would look at torch's 174 exit functions
     threadpoolctl.ThreadpoolController()  # looks up where each of 150 libraries lies (`devices.limit_threads`)
     command_line.parse(options.RunOptions, ["--seed=0", "--device=cpu"])
+    table = Table("run")
+    table.add_row("0")
+    Console(file=io.StringIO()).print(table)
 
 
 def draw_seeds() -> None:
