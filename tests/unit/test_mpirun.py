@@ -115,6 +115,14 @@ def test_what_the_user_sets_for_mpi_is_kept_but_not_what_an_enclosing_mpirun_has
     assert mpi.environment(settings | {"PMIX_RANK": "0"})["OMPI_MCA_btl"] == "^ofi"
 
 
+def test_ranks_that_do_not_outlive_each_other_have_no_tables_for_agreeing_on_the_dead() -> None:
+    mpi = Mpi(Path("mpirun"), "Open MPI", (5, 0, 11), True)
+    ended = mpi.between(several_hosts=False, outlives=False)
+    assert ended.environment({})["OMPI_MCA_coll"] == "^ftagree"
+    assert ended.environment({"OMPI_MCA_coll": "^han"})["OMPI_MCA_coll"] == "^han"
+    assert "OMPI_MCA_coll" not in mpi.between(several_hosts=False, outlives=True).environment({})
+
+
 def test_a_launch_forwards_the_fork_servers_variables_to_its_ranks() -> None:
     """Without these two variables each rank would import torch itself, and nothing else would be wrong."""
     settings = {rank_starter.MODULE: "some.module", ADDRESS: "python:/some/socket"}
