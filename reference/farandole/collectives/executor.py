@@ -9,14 +9,14 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from farandole.collectives.all_to_all import PAIRWISE
 from farandole.collectives.double_binary_tree import double_binary_tree
 from farandole.collectives.ring import segmented
-from farandole.collectives.steps import Exchange, Schedule, Step, chunk_slices
+from farandole.collectives.steps import Exchange, Schedule, chunk_slices
 from farandole.runtime.communicator import Buffer, Communicator
 
 SEGMENT = 256 << 10  # bytes; what has arrived is still in a core's cache when it is added
@@ -24,9 +24,60 @@ SEGMENT = 256 << 10  # bytes; what has arrived is still in a core's cache when i
 AllReduce = Callable[[Communicator, Buffer], None]
 
 
+class Placed(NamedTuple):
+    """An exchange of chunks on vectors of one length.
+
+    Attributes:
+        to, source: for which rank a message leaves, and from which one arrives; None: there is none.
+        leaving, arriving: the parts of the vector that it has: one, unless it is packed.
+        packed: its parts are copied to one place, and back from there.
+        reduce: add what arrives; otherwise it replaces what is there.
+        scratch: the part of the scratch buffer where it arrives; None: it is packed, or arrives in its own place.
+        copied: it is sent as it was before the step, in which its place is taken.
+    """
+
+    to: int | None
+    source: int | None
+    leaving: list[slice]
+    arriving: list[slice]
+    packed: bool
+    reduce: bool
+    scratch: slice | None
+    copied: bool
+
+
+class Plan(NamedTuple):
+    """One rank's steps on vectors of one length, and the elements that its largest step adds."""
+
+    steps: list[list[Placed]]
+    scratch: int
+
+
 @lru_cache
-def _plan(schedule: Schedule, rank: int, size: int) -> tuple[Step, ...]:
-    return tuple(schedule.steps(rank, size))
+def _plan(schedule: Schedule, rank: int, size: int, length: int) -> Plan:
+    """Return where the rank's messages lie. Kept, since a training sums vectors of one length again and again."""
+    parts = chunk_slices(length, schedule.chunks(size))
+    steps, most = [], 0
+    for step in schedule.steps(rank, size):
+        placed, used = [], 0
+        for each in step.exchanges:
+            leaving, arriving = _places(parts, each.sent, each), _places(parts, each.received, each)
+            scratch = None
+            if each.reduce and not each.offsets:
+                scratch = slice(used, used + arriving[0].stop - arriving[0].start)
+                used = scratch.stop
+            packed = bool(each.offsets)
+            placed.append(Placed(each.to, each.source, leaving, arriving, packed, each.reduce, scratch, each.swaps))
+        steps.append(placed)
+        most = max(most, used)
+    return Plan(steps, most)
+
+
+def _places(parts: list[slice], chunks: Sequence[int], exchange: Exchange) -> list[slice]:
+    """Return where chunks lie: one slice, unless they are to be packed."""
+    if exchange.offsets:
+        return [parts[chunk] for chunk in chunks]
+    return [slice(parts[chunks[0]].start, parts[chunks[-1]].stop) if chunks else slice(0, 0)]
 
 
 def run(schedule: Schedule, comm: Communicator, buffer: Buffer) -> None:
@@ -47,32 +98,31 @@ def run(schedule: Schedule, comm: Communicator, buffer: Buffer) -> None:
 
 
 def _run(schedule: Schedule, comm: Communicator, buffer: Buffer) -> None:
-    plan = _plan(schedule, comm.rank, comm.size)
-    parts = chunk_slices(len(buffer), schedule.chunks(comm.size))
-    added = (sum(_length(parts, each.received) for each in step.exchanges if each.reduce) for step in plan)
-    scratch = _room(buffer, max(added, default=0))
-    for step in plan:
-        sends, receives, sums, packed, used = [], [], [], [], 0
-        for each in step.exchanges:
-            if each.offsets:
-                arriving = _room(buffer, _length(parts, each.received))
-                packed.append((each, arriving))
-            else:
-                own = arriving = buffer[_span(parts, each.received)]
-                if each.reduce:
-                    arriving = scratch[used : used + len(own)]
-                    used += len(own)
-                    sums.append((own, arriving))
-            if each.to is not None:
-                sends.append((_on_wire(_leaving(buffer, parts, each)), each.to))
-            if each.source is not None:
-                receives.append((_on_wire(arriving), each.source))
-        _communicate(comm, sends, receives)
-        for each, arriving in packed:
-            _unpack(arriving, buffer, [parts[chunk] for chunk in each.received], add=each.reduce)
-        with np.errstate(over="ignore", invalid="ignore"):  # of a training that diverges, whose loss reports it
-            for own, arriving in sums:
-                _add(own, arriving)
+    plan = _plan(schedule, comm.rank, comm.size, len(buffer))
+    scratch = _room(buffer, plan.scratch)
+    words, scratch_words = _on_wire(buffer), _on_wire(scratch)
+    with np.errstate(over="ignore", invalid="ignore"):  # of a training that diverges, whose loss reports it
+        for step in plan.steps:
+            sends, receives, rooms = [], [], []
+            for each in step:
+                if each.to is not None:
+                    sends.append((_leaving(words, each), each.to))
+                if each.source is not None:
+                    if each.packed:
+                        room = _room(buffer, sum(part.stop - part.start for part in each.arriving))
+                        rooms.append((each, room))
+                        place = _on_wire(room)
+                    elif each.scratch:
+                        place = scratch_words[each.scratch]
+                    else:
+                        place = words[each.arriving[0]]
+                    receives.append((place, each.source))
+            _communicate(comm, sends, receives)
+            for each, room in rooms:
+                _unpack(buffer, each, room)
+            for each in step:
+                if each.scratch:
+                    _add(buffer[each.arriving[0]], scratch[each.scratch])
 
 
 def run_all_to_all(schedule: Schedule, comm: Communicator, blocks: Buffer) -> Buffer:
@@ -101,7 +151,7 @@ def run_unequal_all_to_all(comm: Communicator, leaving: Sequence[Buffer], arrivi
     Cost: at most (P−1)α, and nβ for the n bytes that leave for other ranks, or arrive, whichever are more.
     """
     arriving[comm.rank][...] = leaving[comm.rank]
-    for step in _plan(PAIRWISE, comm.rank, comm.size):
+    for step in PAIRWISE.steps(comm.rank, comm.size):
         for each in step.exchanges:
             assert each.to is not None
             assert each.source is not None
@@ -155,40 +205,29 @@ def _add(own: Any, arrived: Any) -> None:
         own.add(arrived)
 
 
-def _on_wire(part: Any) -> Any:
+def _on_wire(vector: Any) -> Any:
     """Return the same memory, as a type that MPI knows: it has no float16."""
-    if part.dtype != np.float16:
-        return part
-    return part.view(np.uint16) if isinstance(part, np.ndarray) else part.as_words()
+    if vector.dtype != np.float16:
+        return vector
+    return vector.view(np.uint16) if isinstance(vector, np.ndarray) else vector.as_words()
 
 
-def _leaving(buffer: Any, parts: list[slice], exchange: Exchange) -> Any:
+def _leaving(words: Any, each: Placed) -> Any:
     """Return what is sent; a copy where it is packed, or replaced in the same step."""
-    if exchange.offsets:
-        sent = [parts[chunk] for chunk in exchange.sent]
-        is_array = isinstance(buffer, np.ndarray)
-        return np.concatenate([buffer[part] for part in sent]) if is_array else buffer.joined(sent)
-    own = buffer[_span(parts, exchange.sent)]
-    return own.copy() if exchange.swaps else own
+    if each.packed:
+        is_array = isinstance(words, np.ndarray)
+        return np.concatenate([words[part] for part in each.leaving]) if is_array else words.joined(each.leaving)
+    own = words[each.leaving[0]]
+    return own.copy() if each.copied else own
 
 
-def _unpack(arrived: Any, buffer: Any, parts: list[slice], *, add: bool) -> None:
+def _unpack(buffer: Any, each: Placed, arrived: Any) -> None:
     """Put one message's chunks into their places."""
     begin = 0
-    for part in parts:
+    for part in each.arriving:
         chunk = arrived[begin : begin + part.stop - part.start]
-        if add:
+        if each.reduce:
             _add(buffer[part], chunk)
         else:
             buffer[part] = chunk
         begin += len(chunk)
-
-
-def _length(parts: list[slice], chunks: Sequence[int]) -> int:
-    """Return the number of elements of these chunks."""
-    return sum(parts[chunk].stop - parts[chunk].start for chunk in chunks)
-
-
-def _span(parts: list[slice], chunks: Sequence[int]) -> slice:
-    """Where chunks that follow each other lie in the vector."""
-    return slice(parts[chunks[0]].start, parts[chunks[-1]].stop) if chunks else slice(0, 0)

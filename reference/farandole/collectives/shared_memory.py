@@ -79,11 +79,10 @@ class SharedVectors:
         if part is not None:
             start, length = (part.ctypes.data - self.own.ctypes.data) // part.itemsize, len(part)
         mine = chunk_slice(length, self.comm.size, self.comm.rank)
-        total, *others = self.vectors
         self.meet()
-        for block in self._add_up(slice(start + mine.start, start + mine.stop)):
-            for vector in others:
-                vector[block] = total[block]
+        for total, block in self._add_up(slice(start + mine.start, start + mine.stop)):
+            for vector in self.vectors[1:]:
+                vector[block] = total
         self.meet()
 
     def reduce(self, parts: Sequence[slice]) -> Buffer:
@@ -125,16 +124,17 @@ class SharedVectors:
         self._window.Unlock_all()
         self._window.Free()
 
-    def _add_up(self, part: slice) -> Iterator[slice]:
-        """Form a part of the sum in the first vector, and say of each block when it is done."""
-        total, *others = self.vectors
-        length = BLOCK // total.itemsize
-        for start in range(part.start, part.stop, length):
-            block = slice(start, min(start + length, part.stop))
-            with np.errstate(over="ignore", invalid="ignore"):  # as above
+    def _add_up(self, part: slice) -> Iterator[tuple[Buffer, slice]]:
+        """Form a part of the sum in the first vector, and yield each block when it is done."""
+        first, *others = self.vectors
+        length = BLOCK // first.itemsize
+        with np.errstate(over="ignore", invalid="ignore"):  # as above
+            for start in range(part.start, part.stop, length):
+                block = slice(start, min(start + length, part.stop))
+                total = first[block]
                 for vector in others:
-                    total[block] += vector[block]
-            yield block
+                    np.add(total, vector[block], out=total)
+                yield total, block
 
 
 def all_reduce(comm: Communicator, buffer: Buffer) -> None:

@@ -21,11 +21,11 @@ from farandole.recovery.options import FaultTolerantOptions
 from farandole.recovery.protected_training import MembersChange, ProtectedSteps, ProtectedTraining
 from farandole.recovery.protection import NOT_STARTED
 from farandole.recovery.training_record import TrainingRecord
-from farandole.runtime.communicator import LOST
 from farandole.runtime.failure import PeerLost
 from farandole.runtime.faults import WITH_DEATHS
 from farandole.runtime.joining import Told
 from farandole.runtime.record import Summary
+from farandole.runtime.wait import LOST
 from farandole.runtime.world import World
 
 

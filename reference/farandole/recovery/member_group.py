@@ -20,8 +20,9 @@ from mpi4py import MPI
 
 from farandole.recovery.election.over_mpi import elect
 from farandole.recovery.view import NOBODY, View
-from farandole.runtime.communicator import LOST, ranks_within
+from farandole.runtime.communicator import ranks_within
 from farandole.runtime.failure import PeerLost
+from farandole.runtime.wait import LOST
 from farandole.runtime.world import World
 
 DISMISSED = 1  # tag

@@ -23,12 +23,10 @@ from farandole.runtime.failure import NoAnswer, PeerLost
 from farandole.runtime.flight_recorder import NO_STEP, FlightRecorder
 from farandole.runtime.links import Link, refuse
 from farandole.runtime.traffic import CollectiveKind, Traffic, Unlogged
+from farandole.runtime.wait import LOST, Wait
 from farandole.runtime.watchdog import Watchdog
 
 Buffer = NDArray[Any]
-
-# Error classes of a lost process (ULFM); an MPI without them reports losses by ending the job.
-LOST = {getattr(MPI, name, None) for name in ("ERR_PROC_FAILED", "ERR_PROC_FAILED_PENDING", "ERR_REVOKED")} - {None}
 
 
 @dataclass
@@ -284,16 +282,9 @@ class Communicator:
             group.revoke()
         self.mpi.Revoke()
 
-    @contextmanager
-    def waiting(self, call: str, peer: int) -> Iterator[None]:
+    def waiting(self, call: str, peer: int) -> Wait:
         """Put a time-out on the body, and name the rank if it turns out to have died. One may be within another."""
-        outer = self._watchdog.begin(call, self._named(peer)) if self._watchdog else None
-        try:
-            with self.naming_the_lost(call, peer):
-                yield
-        finally:
-            if self._watchdog:
-                self._watchdog.end(outer)
+        return Wait(self._lost, call, peer, self._watchdog, self._named(peer))
 
     @contextmanager
     def working(self) -> Iterator[None]:
@@ -306,15 +297,9 @@ class Communicator:
             if self._watchdog:
                 self._watchdog.wait_anew()
 
-    @contextmanager
-    def naming_the_lost(self, call: str, peer: int) -> Iterator[None]:
+    def naming_the_lost(self, call: str, peer: int) -> Wait:
         """Name the rank if it turns out to have died, for what does not wait or is waited for elsewhere."""
-        try:
-            yield
-        except MPI.Exception as error:
-            if error.Get_error_class() in LOST:
-                raise self._lost(call, peer) from error
-            raise
+        return Wait(self._lost, call, peer)
 
     @contextmanager
     def waiting_for_library(self, call: str, sign: str) -> Iterator[None]:

@@ -8,7 +8,7 @@ that a ring of 64 ranks adds one row to the trace and not 252. The bytes of all 
 Once the logs of all ranks are together, `numbered` gives both ends of a message the same number. MPI keeps the order of
 messages with one tag between two ranks of a group, so the n-th that is sent is the n-th that is received.
 
-Cost: about 0.7 µs a message, 0.3 µs within a collective, 2.5 µs a collective, and 230 bytes of memory a row until the
+Cost: about 0.7 µs a message, 0.3 µs within a collective, 1 µs a collective, and 230 bytes of memory a row until the
 end of the run.
 """
 
@@ -17,8 +17,8 @@ from __future__ import annotations
 import json
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from threading import get_ident
 from typing import Any, Literal, NamedTuple
 
@@ -92,20 +92,19 @@ class Traffic:
             now = time.perf_counter()
             self._rows.append((RECEIVE, now, now, group, source, tag, nbytes, 0, thread))
 
-    @contextmanager
-    def collective(self, group: int, kind: CollectiveKind, size: int) -> Iterator[None]:
+    def collective(self, group: int, kind: CollectiveKind, size: int) -> AbstractContextManager[None]:
         """Log the messages of the body as one operation; within another one they belong to that."""
+        return nullcontext() if get_ident() in self._collectives else _Collective(self, group, kind, size)
+
+    def begin(self) -> None:
+        """From now on the messages of this thread belong to one operation."""
+        self._collectives[get_ident()] = [0]
+
+    def end(self, group: int, kind: CollectiveKind, size: int, start: float) -> None:
+        """Log the operation, which began at `start`."""
         thread = get_ident()
-        if thread in self._collectives:
-            yield
-            return
-        sent = self._collectives[thread] = [0]
-        start = time.perf_counter()
-        try:
-            yield
-        finally:
-            del self._collectives[thread]
-            self._rows.append((kind, start, time.perf_counter(), group, -1, 0, sent[0], size, thread))
+        [sent] = self._collectives.pop(thread)
+        self._rows.append((kind, start, time.perf_counter(), group, -1, 0, sent, size, thread))
 
     def __len__(self) -> int:
         return len(self._rows)
@@ -136,9 +135,25 @@ class Unlogged(Traffic):
     def received(self, group: int, source: int, tag: int, nbytes: int) -> None:
         pass
 
-    @contextmanager
-    def collective(self, group: int, kind: CollectiveKind, size: int) -> Iterator[None]:
-        yield
+    def collective(self, group: int, kind: CollectiveKind, size: int) -> AbstractContextManager[None]:
+        return nullcontext()
+
+
+class _Collective:
+    """The body of a collective operation. A class, as `wait.Wait` is one."""
+
+    __slots__ = ("_about", "_log", "_start")
+
+    def __init__(self, log: Traffic, group: int, kind: CollectiveKind, size: int) -> None:
+        self._log = log
+        self._about = group, kind, size
+
+    def __enter__(self) -> None:
+        self._log.begin()
+        self._start = time.perf_counter()
+
+    def __exit__(self, *_: object) -> None:
+        self._log.end(*self._about, self._start)
 
 
 def to_json(operations: Sequence[Operation]) -> str:

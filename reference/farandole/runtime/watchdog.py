@@ -59,7 +59,9 @@ class Watchdog(threading.Thread):
 
     def begin(self, call: str, peer: int) -> Outer | None:
         """From now on `peer` is waited for; returns what `end` is to be given."""
-        before = self.waiting if self._who == threading.get_ident() else None
+        before = self.waiting
+        if before and self._who != threading.get_ident():
+            before = None
         outer = Outer(before, self.recorder.position.working) if before else None
         self._wait_for((call, peer))
         return outer

@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 from mpi4py import MPI
 
-from farandole.runtime.communicator import LOST, Buffer
+from farandole.runtime.communicator import Buffer
 from farandole.runtime.failure import PeerLost
+from farandole.runtime.wait import LOST
 from farandole_tools.lab.rank_threads import Answer, Made
 from farandole_tools.lab.ulfm_communicator import UlfmCommunicator
 

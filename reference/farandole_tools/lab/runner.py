@@ -28,8 +28,8 @@ import psutil
 from mpi4py import MPI
 
 from farandole.runtime import rank
-from farandole.runtime.communicator import LOST
 from farandole.runtime.failure import PeerLost
+from farandole.runtime.wait import LOST
 from farandole_tools.lab import labs, learner
 from farandole_tools.lab.communicator import LabCommunicator
 from farandole_tools.lab.contained.host import Guest
