@@ -167,7 +167,7 @@ class OuterStepProtection(MembershipProtection):
             places = {tuple(each) for each in everyones.tolist()}
             if behind := np.flatnonzero(everyones[:, 0] < furthest).tolist():
                 source = everyones.tolist().index([furthest, moved])
-                state = send_state(comm.mpi, worker.shared(), source, behind)
+                state = send_state(comm.mpi, worker.shared(), source, behind, in_place=is_new)
                 if is_new or worker.outer_steps < furthest:
                     worker.adopt(state, is_new=is_new)
                 if is_new:

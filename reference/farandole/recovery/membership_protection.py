@@ -79,28 +79,32 @@ class MembershipProtection:
             if behind := np.flatnonzero(everyones != furthest).tolist():
                 ours = replica.state(newest)
                 ours = replace(ours, shared=ours.shared | buffers_as_bytes(replica.model))
-                state = send_state(comm.mpi, ours, int(everyones.argmax()), behind)
+                is_new = reached == NOT_STARTED
+                state = send_state(comm.mpi, ours, int(everyones.argmax()), behind, in_place=is_new)
                 if own[0] != furthest:
                     replica.adopt(state)
                     rate.concluded_at = newest if concluded else NOT_STARTED
-                if reached == NOT_STARTED:
+                if is_new:
                     replica.set_statistics(state.shared)  # the others keep their own
                     devices.seed_rank(self.worker.options.seed, self.world.rank, newest)
         replica.rewind(newest)
         return newest
 
 
-def send_state(mpi: MPI.Intracomm, state: TrainingState, source: int, behind: Collection[int]) -> TrainingState:
+def send_state(
+    mpi: MPI.Intracomm, state: TrainingState, source: int, behind: Collection[int], *, in_place: bool
+) -> TrainingState:
     """Send the state of rank `source` to the ranks `behind`, down a tree; the others have no part in it.
 
     Args:
-        state: this rank's own, with tensors of the same names and shapes. It is not changed: if another rank dies
-            meanwhile, it must still be what it was.
+        state: this rank's own, with tensors of the same names and shapes.
+        in_place: this rank is new, and what it has in `state` may be overwritten. Else it is not changed: if another
+            rank dies meanwhile, it must still be what it was.
 
     Returns:
         On `source` and the ranks behind its state, without what is each rank's own; on all others `state`.
 
-    Cost: all bytes once to each rank behind, in memory that is new there.
+    Cost: all bytes once to each rank behind, in memory that is new there, unless in place.
     """
     tree = [source, *behind]
     if mpi.rank not in tree:
@@ -119,8 +123,12 @@ def send_state(mpi: MPI.Intracomm, state: TrainingState, source: int, behind: Co
     values = json.loads(passed_on(text if mpi.rank == source else np.empty(int(length[0]), dtype=np.uint8)).tobytes())
     shared = {}
     for name, tensor in sorted(state.shared.items()):
-        is_source = mpi.rank == source
-        on_host = tensor.detach().cpu().contiguous() if is_source else torch.empty(tensor.shape, dtype=tensor.dtype)
+        if mpi.rank == source:
+            on_host = tensor.detach().cpu().contiguous()
+        elif in_place and tensor.device.type == "cpu" and tensor.is_contiguous():
+            on_host = tensor.detach()
+        else:
+            on_host = torch.empty(tensor.shape, dtype=tensor.dtype)
         passed_on(on_host.numpy())
         shared[name] = on_host
     return TrainingState(values.pop("step"), shared, {}, values)
