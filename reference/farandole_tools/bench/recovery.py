@@ -15,9 +15,9 @@ just before the signal to the end of the first step that all remaining ranks hav
 
 A peer that fails, or is not installed, has its error in the rows instead.
 
-Further rows are steps without any failure (`recovery_rounds`): with a backup at every step, and with checkpoints,
-beside a training that keeps nothing. Ratios below 1 are what that costs. With ``--large`` the state has 1 GiB, and
-neither spawn nor Elastic Horovod is measured.
+Further rows are steps without any failure (`recovery_rounds`): with backups, and with checkpoints, beside a training
+that keeps nothing. Ratios below 1 are what that costs. With ``--large`` the state has 1 GiB, and neither spawn nor
+Elastic Horovod is measured.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ ROUNDS_PROGRAM = "farandole_tools.bench.recovery_rounds"
 TORCHRUN = "farandole_tools.bench.recovery_torchrun"
 LONG: dict[str, Any] = {"steps": 1000, "slow": "rank=0,factor=20"}  # longer than a process's start; rank 0 sleeps
 GLOO_TIMEOUT_S = 5  # Elastic Horovod's; on a busy machine workers start that far from each other
-TIMEOUT_S = PROTECTION_S = 300.0
+TIMEOUT_S, PROTECTION_S = 300.0, 900.0
 
 
 @dataclass(frozen=True)

@@ -1,8 +1,9 @@
 """The cost of protection while nothing fails: the program of the ranks; at its end rank 0 prints the rows as JSON.
 
-The same few steps of one training are timed again and again: with nothing kept, with a backup in the buddy's memory
-at every step, and with checkpoints on the disk, written in the background. The kinds take turns within one launch,
-so that a change in the machine's load, or where the ranks happen to run, meets all alike.
+The same few steps of one training are timed again and again: with nothing kept, with backups in the buddy's memory (at
+every step, and as often as the scenario makes them), and with checkpoints on the disk, written in the background. The
+kinds take turns within one launch, so that a change in the machine's load, or where the ranks happen to run, meets all
+alike.
 
 Arguments: a folder for the shards and the checkpoints, how many rounds, and `large` for a state of 1 GiB.
 """
@@ -12,13 +13,14 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from statistics import median
 
 from farandole.recovery.batches import Batches
 from farandole.recovery.buddies import Buddies
 from farandole.recovery.checkpointer import Checkpointer
-from farandole.recovery.options import ReplicaOptions
+from farandole.recovery.options import BackupOptions, ReplicaOptions
 from farandole.recovery.replica import Replica
 from farandole.runtime.stop_request import StopRequest
 from farandole.runtime.world import World
@@ -27,7 +29,8 @@ from farandole_tools.bench.timing import slowest_s
 
 USUAL = ReplicaOptions(data="mnist5k", hidden=256, batch=256, steps=1, lr=0.05)
 LARGE = ReplicaOptions(steps=1, **recovery.LARGE.recipe)
-STEPS, LARGE_STEPS = 40, 2  # in a round
+STEPS, LARGE_STEPS = 40, 5  # in a round
+BACKUP_EVERY = BackupOptions.backup_every
 CHECKPOINTS = 2  # in a round of `STEPS`: every 20 steps, as the scenario has it if nothing is said; else one
 WARM_UP = 2
 
@@ -41,12 +44,13 @@ class Trial:
         self.checkpoint_every = self.steps if recipe == LARGE else self.steps // CHECKPOINTS
         self.batches = Batches(world, recipe, folder, world.size)
         self.replica = Replica(world, recipe)
-        self.buddies = Buddies(every=1)
+        self.buddies = Buddies(every=1)  # that are due: the trial itself decides when
         self.checkpointer = Checkpointer(world, folder / "checkpoints")
         self.stop = StopRequest(world)
         self.kinds: dict[str, Callable[[], None]] = {
             "none": self.unprotected,
-            "a backup every step": self.with_backups,
+            "a backup every step": partial(self.with_backups, every=1),
+            f"a backup every {BACKUP_EVERY} steps": partial(self.with_backups, every=BACKUP_EVERY),
             f"a checkpoint every {self.checkpoint_every} steps": self.with_checkpoints,
         }
 
@@ -54,9 +58,10 @@ class Trial:
         for step in range(self.steps):
             self._step(step)
 
-    def with_backups(self) -> None:
+    def with_backups(self, every: int) -> None:
         for step in range(self.steps):
-            self.buddies.begin(self.world.comm, self.replica.state(step))
+            if step % every == 0:
+                self.buddies.begin(self.world.comm, self.replica.state(step))
             self._gradient(step)
             self.buddies.complete()
             self.replica.optimizer.step()
