@@ -1,4 +1,4 @@
-"""What surrounds a call of MPI: a time-out on it, and the name of the rank that turns out to have died.
+"""The surroundings of a call of MPI: a time-out on it, and the name of the rank that turns out to have died.
 
 A class for the `with` statement, since one made of a generator takes 2 µs more: on two ranks MPI's own all-reduce of a
 short vector takes no longer.
