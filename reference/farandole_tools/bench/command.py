@@ -24,7 +24,7 @@ from farandole_tools.bench import BENCHMARKS, versions
 
 PICTURED = WITH_PEERS = "allreduce"
 WITH_LARGE = ("allreduce", "step", "recovery", "chaos")
-OF_A_TASK = "methods"
+OF_A_TASK = OF_FOUR_RANKS = "methods"
 
 
 def bench(
@@ -45,7 +45,7 @@ def bench(
 
     Args:
         name: which benchmark. [default: all]
-        ranks: number of processes.
+        ranks: number of processes; methods has 4.
         picture: of allreduce: all times over the vector's size, beside the cost model; a .png, .svg or .pdf.
         peers: of allreduce: all adds MPICH, Intel MPI (installed at first use) and each MPI's algorithms.
         large: of allreduce: vectors of 256 MiB and 1 GiB; of step: a GPT-2 of 124 million parameters; of recovery: a
@@ -67,6 +67,8 @@ def bench(
         raise UsageError(f"--peers is for {WITH_PEERS}: farandole bench {WITH_PEERS} --peers {peers}")
     if large and name not in WITH_LARGE:
         raise UsageError(f"--large is for {', '.join(WITH_LARGE)}: farandole bench {WITH_LARGE[0]} --large")
+    if ranks != 4 and name == OF_FOUR_RANKS:
+        raise UsageError(f"{OF_FOUR_RANKS} is for 4 ranks, among which it has places for servers: leave out -n {ranks}")
     if task is not None and name != OF_A_TASK:
         raise UsageError(f"--task is for {OF_A_TASK}: farandole bench {OF_A_TASK} --task {task}")
     if task is None and (lr, batch, steps, target) != (0.1, 64, 160, None):
