@@ -8,6 +8,7 @@ import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -78,11 +79,56 @@ def insert(file: Path, after: str, text: str) -> None:
     file.write_text(whole.replace(after, after + text))
 
 
-def python(copy: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+# A process that imports what most commands need, and runs each of them in a fork. The fork ends without taking its
+# modules down: that would copy the memory that the two share.
+FORKS = """
+import atexit, gc, json, os, runpy, sys, traceback
+import hypothesis, pytest, torch
+import farandole.cli
+
+gc.freeze()
+for line in sys.stdin:
+    words, *files = json.loads(line)
+    if not os.fork():
+        for number, file in enumerate(files, 1):
+            os.dup2(os.open(file, os.O_CREAT | os.O_WRONLY | os.O_TRUNC), number)
+        sys.argv, status = words[1:], 0
+        try:
+            if words[0] == "-m":
+                runpy.run_module(words[1], run_name="__main__", alter_sys=True)
+            else:
+                exec(words[1], {"__name__": "__main__"})
+        except SystemExit as end:
+            status = end.code or 0
+        except BaseException:
+            traceback.print_exc()
+            status = 1
+        atexit._run_exitfuncs()
+        os._exit(status)
+    print(os.waitstatus_to_exitcode(os.wait()[1]), flush=True)
+"""
+Python = Callable[..., subprocess.CompletedProcess[str]]
+
+
+@pytest.fixture(scope="module")
+def python(copy: Path) -> Iterator[Python]:
     """Run Python on the copy, in the folder beside it; the repository's tests can be imported."""
     environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(copy), str(ROOT)]), "COLUMNS": "80"}
-    command = [sys.executable, "-u", *arguments]  # all writers, in order
-    return subprocess.run(command, cwd=copy, env=environment, capture_output=True, text=True, timeout=100)
+    files = [copy / name for name in ("stdout.txt", "stderr.txt")]
+    command = [sys.executable, "-u", "-c", FORKS]  # all writers, in order
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, cwd=copy, env=environment, stdin=pipe, stdout=pipe, text=True, bufsize=1) as server:
+        requests, statuses = server.stdin, server.stdout
+        assert requests
+        assert statuses
+
+        def run(option: str, code: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+            """Run `-c code` or `-m code`."""
+            words = [option, code, *arguments]
+            requests.write(json.dumps([words, *map(str, files)]) + "\n")
+            return subprocess.CompletedProcess(words, int(statuses.readline()), *(file.read_text() for file in files))
+
+        yield run
 
 
 def test_a_part_of_a_method_changes_two_files_at_most(copy: Path) -> None:
@@ -101,28 +147,26 @@ def test_a_part_of_a_method_changes_two_files_at_most(copy: Path) -> None:
         assert not any((PACKAGE / file).exists() for file in new), name
 
 
-def test_the_chain_is_checked_counted_and_drawn(copy: Path) -> None:
+def test_the_chain_is_checked_counted_and_drawn(copy: Path, python: Python) -> None:
     checks, test = block("check_all_reduce(CHAIN, 4)"), block("def test_chain")
     calls = "for size in (1, 2, 3, 4, 7):\n    test_chain_is_right_and_sends_one_message_at_a_time(size)\n"
     draws = "from farandole.cli import main\nmain(['draw', 'chain', '-n', '4'])\n"
-    done = python(copy, "-c", "\n".join([checks, block("schedule_picture.draw"), "import pytest", test, calls, draws]))
+    done = python("-c", "\n".join([checks, block("schedule_picture.draw"), "import pytest", test, calls, draws]))
     assert done.returncode == 0, done.stderr
     assert done.stdout.split("\n")[:2] == re.findall(r"^print\(.*\)  # ([^:\n]+)", checks, re.M)
     assert (copy / "chain.png").exists()
     assert "6 rounds; seconds for a vector of n bytes: 6 α + 6 nβ + 3 nγ" in done.stdout
 
 
-def test_a_chain_that_swaps_its_blocks_as_the_page_proposes_is_found_wrong(copy: Path) -> None:
+def test_a_chain_that_swaps_its_blocks_as_the_page_proposes_is_found_wrong(copy: Path, python: Python) -> None:
     chain = block("CHAIN = Schedule(")
     first, second = re.search(r"(    if rank > 0:\n.*?\n)(    if rank < size - 1:\n.*?\n)    if", chain, re.S).groups()  # type: ignore[union-attr]
     (copy / "swapped.py").write_text(chain.replace(first + second, second + first))
     check = block("check_all_reduce(CHAIN, 4)").replace("farandole.collectives.chain", "swapped")
-    assert (
-        "chain on 3 ranks: chunk 0 on rank 2 lacks the contributions of ranks [0]" in python(copy, "-c", check).stderr
-    )
+    assert "chain on 3 ranks: chunk 0 on rank 2 lacks the contributions of ranks [0]" in python("-c", check).stderr
 
 
-def test_the_policy_applies_in_turn_and_has_the_properties_of_all_policies(copy: Path) -> None:
+def test_the_policy_applies_in_turn_and_has_the_properties_of_all_policies(python: Python) -> None:
     tries = first("from farandole.parameter_server.core.policies.policy import Push")
     properties = ["test_a_run_ends_and_every_gradient_counts_once", "test_one_worker_alone_never_waits"]
     code = [
@@ -133,23 +177,23 @@ def test_the_policy_applies_in_turn_and_has_the_properties_of_all_policies(copy:
         block("def test_round_robin"),
         "test_round_robin_keeps_the_order_and_no_gradient_is_staler_than_a_round()",
     ]
-    done = python(copy, "-c", "\n".join(code))
+    done = python("-c", "\n".join(code))
     assert done.returncode == 0, done.stderr
     (said,) = re.findall(r"^    print\(.*\)  # (.+)", tries, re.M)
     assert done.stdout.splitlines() == said.split(", then ")
 
 
-def test_the_policy_is_offered_and_simulated(copy: Path) -> None:
-    refused = python(copy, "-m", "farandole", "run", "parameter_server", "--sync", "robin")
+def test_the_policy_is_offered_and_simulated(python: Python) -> None:
+    refused = python("-m", "farandole", "run", "parameter_server", "--sync", "robin")
     assert refused.returncode == 2
     assert "round-robin" in refused.stderr
     slow = ["--workers", "4", "--steps", "30", "--straggler", "slow:worker=3,factor=5"]
-    done = python(copy, "-m", "farandole", "simulate", "async", "round-robin", *slow, "--json")
+    done = python("-m", "farandole", "simulate", "async", "round-robin", *slow, "--json")
     asynchronous, in_turn = re.findall(r'"staleness_max": (\d+)', done.stdout)
     assert int(asynchronous) > 3 >= int(in_turn), done.stderr
 
 
-def test_the_compressor_keeps_its_contract(copy: Path) -> None:
+def test_the_compressor_keeps_its_contract(python: Python) -> None:
     tries = first("import numpy as np\n\nfrom farandole.compression.natural")
     code = [
         tries,
@@ -165,7 +209,7 @@ def test_the_compressor_keeps_its_contract(copy: Path) -> None:
         block("def test_natural_compression"),
         "test_natural_compression_gives_powers_of_two_and_keeps_its_bound()",
     ]
-    done = python(copy, "-c", "\n".join(code))
+    done = python("-c", "\n".join(code))
     assert done.returncode == 0, done.stderr
     nbytes, decoded = re.findall(r"^print\(.*\)  # (.+)", tries, re.M)
     printed = done.stdout.splitlines()
@@ -178,47 +222,39 @@ TRAININGS = {
     "clipped": "clipped_sgd --steps 2 --max-norm 1e9",
     "plain": "sync_sgd --steps 2 --collective chain",
 }
-# A process that imports torch once, and a fork of it for each training: on one rank, which needs no launch.
-TRAINS = """
-import json, os, runpy, sys
-import torch
-for name, words in json.loads(sys.argv[1]).items():
-    scenario, *options = words.split()
-    if not os.fork():
-        os.dup2(os.open(f"{name}.txt", os.O_CREAT | os.O_WRONLY), 1)
-        sys.argv = ["", *options, "--json", "--out", name]
-        sys.exit(runpy.run_module(f"farandole.scenarios.{scenario}", run_name="__main__", alter_sys=True) and 0)
-    assert os.wait()[1] == 0, name
-"""
 
 
 @pytest.fixture(scope="module")
-def printed(copy: Path) -> dict[str, str]:
-    """Return the output of the trainings."""
-    done = python(copy, "-c", TRAINS, json.dumps(TRAININGS))
-    assert done.returncode == 0, done.stderr
-    return {name: (copy / f"{name}.txt").read_text() for name in TRAININGS}
+def printed(python: Python) -> dict[str, str]:
+    """Return the output of the trainings: on one rank, which needs no launch."""
+    found = {}
+    for name, words in TRAININGS.items():
+        scenario, *options = words.split()
+        done = python("-m", f"farandole.scenarios.{scenario}", *options, "--json", "--out", name)
+        assert done.returncode == 0, done.stderr
+        found[name] = done.stdout
+    return found
 
 
-def test_a_training_uses_the_compressor(copy: Path, printed: dict[str, str]) -> None:
+def test_a_training_uses_the_compressor(python: Python, printed: dict[str, str]) -> None:
     assert '"compression": {' in printed["natural"]
     for scenario in ("choco_sgd", "parameter_server"):
-        assert "natural" in python(copy, "-m", "farandole", "run", scenario, "--compressor", "nature").stderr
+        assert "natural" in python("-m", "farandole", "run", scenario, "--compressor", "nature").stderr
 
 
-def test_the_new_scenario_is_listed_and_refuses_what_cannot_be(copy: Path) -> None:
-    assert "clipped_sgd" in python(copy, "-m", "farandole", "list").stdout
-    refused = python(copy, "-m", "farandole", "run", "clipped_sgd", "--warm-up", "2", "--max-norm", "0")
+def test_the_new_scenario_is_listed_and_refuses_what_cannot_be(python: Python) -> None:
+    assert "clipped_sgd" in python("-m", "farandole", "list").stdout
+    refused = python("-m", "farandole", "run", "clipped_sgd", "--warm-up", "2", "--max-norm", "0")
     assert refused.returncode == 2
     assert "--max-norm" in refused.stderr
 
 
-def test_the_row_of_the_new_scenario_and_the_star_are_read(copy: Path) -> None:
-    refused = python(copy, "-m", "farandole", "simulate", "clipped_sgd")
+def test_the_row_of_the_new_scenario_and_the_star_are_read(copy: Path, python: Python) -> None:
+    refused = python("-m", "farandole", "simulate", "clipped_sgd")
     assert "clipped_sgd is no method of the simulator: its network is that of ring" in refused.stderr
     code = "from farandole import methods; print([stop.name for _, stop in methods.stops()])"
-    assert "clipped" in python(copy, "-c", code).stdout
-    drawn = python(copy, "-m", "farandole", "draw", "mixing", "--topology", "star", "-n", "4", "--out", "star.png")
+    assert "clipped" in python("-c", code).stdout
+    drawn = python("-m", "farandole", "draw", "mixing", "--topology", "star", "-n", "4", "--out", "star.png")
     assert drawn.returncode == 0, drawn.stderr
     assert (copy / "star.png").exists()
 
