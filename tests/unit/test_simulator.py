@@ -155,7 +155,7 @@ def test_ten_thousand_workers(name: str) -> None:
 
 
 @pytest.mark.parametrize("make", [BSP, Asynchronous])
-def test_computations_are_sorted_an_eighth_at_a_time_and_arrive_in_windows(
+def test_computations_are_sorted_a_quarter_at_a_time_and_arrive_in_windows(
     make: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A window is as long as no computation that begins in it can end in it."""

@@ -29,6 +29,7 @@ from farandole.cost.quadratic import CURVATURES, Quadratic
 from farandole.cost.setting import Numbers, Outcome, Setting, Vector, numbers, vector
 from farandole.parameter_server.core.policies import Action, Apply, Drop, Push
 
+AGAIN = -1  # in place of moves: the gradient has been applied before
 BATCH = 1 << 12  # gradients that are begun from one computation of x to the next; the notes of more leave the caches
 
 
@@ -38,12 +39,12 @@ class Gradient(Push):
 
     Attributes:
         slot: where `LateGradients` has its values.
-        read_at: updates by others that the parameters contained at which it was computed.
+        own: updates by gradients of its worker that the parameters contained at which it was computed.
         counted: whether it has moved the parameters and is kept, since the policy will use it again.
     """
 
     slot: int
-    read_at: int = 0
+    own: int = 0
     counted: bool = False
 
 
@@ -53,33 +54,31 @@ class LateGradients(Quadratic):
     def __init__(self, setting: Setting, outcome: Outcome) -> None:
         super().__init__(setting, outcome)
         self._values = np.empty((0, len(CURVATURES)))  # per slot
-        self._read_after = np.empty(0, dtype=np.intp)  # moves of this batch before the gradient was begun
-        self._free: list[Gradient] = []
-        self._moves = self._known = 0  # so far; and up to which x is computed
-        self._moves_of = [0] * setting.workers  # that contained a new gradient of this worker
+        self._begun_after = np.empty(0, dtype=np.intp)  # moves, per slot
+        self._free: list[Gradient] = []  # for this batch
+        self._spare: list[Gradient] = []  # for later ones
+        self._known = 0  # moves up to which x is computed
+        self._own = [0] * setting.workers  # moves that contained a new gradient of this worker
         # Notes since x was computed:
-        self._begun: list[int] = []  # three numbers for each: its slot, the moves so far, the lead of its worker
-        self._slots: list[int] = []  # of the gradients that the moves apply, and their weights
-        self._weights: list[float] = []
+        self._log: list[int] = []  # slots of gradients that are begun, and ~slots of those that moves apply, in order
+        self._leads: list[int] = []  # of the workers, when they begin
+        self._weights: list[float] = []  # of the gradients that the moves apply
+        self._own_since: list[int] = []  # updates by other gradients of their workers meanwhile, or AGAIN
         self._times: list[float] = []  # of the moves
         self._parts: list[tuple[int, int]] = []  # the moves that do not apply just one gradient, and how many they do
-        self._ages: list[int] = []  # how stale the gradients are that are applied for the first time
         self._done: list[Gradient] = []  # that will not be applied again
         self._leads_seen, self._ages_seen = np.zeros(1, dtype=np.intp), np.zeros(1, dtype=np.intp)  # how often each
 
     def begin(self, worker: int, clock: int, lead: int) -> Gradient:
         """Return a gradient that is computed at x as it is now."""
-        if len(self._begun) == 3 * BATCH:
-            if self._setting.progress:
-                self._setting.progress(BATCH)
-            self.catch_up()
         if not self._free:
-            self._more_slots()
-        gradient, moves = self._free.pop(), self._moves
+            self._next_batch()
+        gradient = self._free.pop()
         gradient.worker = worker
         gradient.clock = clock
-        gradient.read_at = moves - self._moves_of[worker]
-        self._begun += (gradient.slot, moves, lead)
+        gradient.own = self._own[worker]
+        self._log.append(gradient.slot)
+        self._leads.append(lead)
         return gradient
 
     def carry_out(self, actions: Sequence[Action], now: float) -> None:
@@ -95,15 +94,15 @@ class LateGradients(Quadratic):
             else:  # as there, but most moves of most policies are of one gradient
                 parts: Any = action.parts
                 [(gradient, weight)] = parts
-                moves, own, worker = self._moves, self._moves_of, gradient.worker
                 if gradient.counted:
                     gradient.counted = False
+                    self._own_since.append(AGAIN)
                 else:
-                    self._ages.append(moves - own[worker] - gradient.read_at)
+                    worker, own = gradient.worker, self._own
+                    self._own_since.append(own[worker] - gradient.own)
                     own[worker] += 1
-                self._moves = moves + 1
                 self._times.append(now)
-                self._slots.append(gradient.slot)
+                self._log.append(~gradient.slot)
                 self._weights.append(weight)
                 self._done.append(gradient)
 
@@ -111,14 +110,13 @@ class LateGradients(Quadratic):
         """Move x once, and forget those of its gradients that are not kept."""
         parts: Any = update.parts  # of `Gradient`s, since a policy returns the pushes that it was given
         keep: Any = update.keep
-        moves, own = self._moves, self._moves_of
-        self._moves = moves + 1
+        own = self._own
         self._parts.append((len(self._times), len(parts)))
         self._times.append(now)
         gradients, weights = zip(*parts, strict=True)
-        self._slots += [gradient.slot for gradient in gradients]
+        self._log += [~gradient.slot for gradient in gradients]
         self._weights += weights
-        self._ages += [moves - own[each.worker] - each.read_at for each in gradients if not each.counted]
+        self._own_since += [AGAIN if each.counted else own[each.worker] - each.own for each in gradients]
         for gradient in gradients:
             if gradient.counted:
                 gradient.counted = False
@@ -130,17 +128,22 @@ class LateGradients(Quadratic):
 
     def catch_up(self) -> None:
         """Compute x after all moves so far, and the gradients that have been begun."""
-        begun, before, leads = numbers(self._begun).reshape(-1, 3).T
-        before = before - self._known
-        noise = self._rng.normal(scale=self._setting.noise, size=(len(begun), len(CURVATURES)))
-        self._read_after[begun] = before
-        slots, weights = numbers(self._slots), vector(self._weights)
+        log, weights = numbers(self._log), vector(self._weights)
+        is_begun = log >= 0
+        begun, slots = log[is_begun], ~log[~is_begun]
         moves = len(self._times)
         parts = np.ones(moves, dtype=np.intp)
         for move, number in self._parts:
             parts[move] = number
         starts = np.concatenate([[0], np.cumsum(parts)])
-        latest = np.maximum.reduceat(self._read_after[slots], starts[:-1]) if moves else np.empty(0, dtype=np.intp)
+        before: Numbers = np.cumsum(~is_begun, dtype=np.intp)[is_begun]  # gradients applied before each was begun
+        if self._parts:
+            before = np.searchsorted(starts, before, side="right") - 1  # … moves
+        self._begun_after[begun] = self._known + before
+        noise = self._rng.normal(scale=self._setting.noise, size=(len(begun), len(CURVATURES)))
+        after = self._begun_after[slots] - self._known
+        self._count_ages(np.repeat(np.arange(moves), parts) - after)
+        latest = np.maximum.reduceat(after, starts[:-1]) if moves else after
         latest = np.maximum.accumulate(latest)  # a move needs x after this number of earlier moves
         move = known = 0
         path = self.x[None]  # x after moves `move`, `move` + 1, …
@@ -161,8 +164,8 @@ class LateGradients(Quadratic):
             if self._outcome.to_loss_s is None:
                 self._look(path[1:], starts[move : end + 1], move)
         self.x = path[-1].copy()
-        self._read_after[begun] = 0
-        self._leads_seen = _counted(self._leads_seen, leads)
+        self._known += moves
+        self._leads_seen = _counted(self._leads_seen, numbers(self._leads))
         self._finish_batch()
 
     def finish(self) -> None:
@@ -171,21 +174,40 @@ class LateGradients(Quadratic):
         self._outcome.final_loss = self.loss
         self._outcome.lead, self._outcome.staleness = _histogram(self._leads_seen), _histogram(self._ages_seen)
 
+    def _count_ages(self, moves_since: Numbers) -> None:
+        """Count how stale the gradients are that are applied for the first time, and these gradients.
+
+        Args:
+            moves_since: all moves since each of the applied gradients was begun.
+        """
+        own_since = numbers(self._own_since)
+        ages = (moves_since - own_since)[own_since != AGAIN]
+        self._ages_seen = _counted(self._ages_seen, ages)
+        self._outcome.gradients += len(ages)
+
+    def _next_batch(self) -> None:
+        """Compute x, and get slots for the next gradients."""
+        if self._leads:
+            if self._setting.progress:
+                self._setting.progress(len(self._leads))
+            self.catch_up()
+        if len(self._spare) < BATCH:
+            self._more_slots()
+        self._free = self._spare[-BATCH:]
+        del self._spare[-BATCH:]
+
     def _finish_batch(self) -> None:
-        """Count what has been noted, and forget it."""
-        self._ages_seen = _counted(self._ages_seen, numbers(self._ages))
-        self._outcome.gradients += len(self._ages)
+        """Forget what has been noted."""
         if self._times:
             self._outcome.wall_s = self._times[-1]
-        self._known = self._moves
-        self._free += self._done
+        self._spare += self._done
         for notes in (
-            self._begun,
-            self._slots,
+            self._log,
+            self._leads,
             self._weights,
+            self._own_since,
             self._times,
             self._parts,
-            self._ages,
             self._done,
         ):
             notes.clear()
@@ -211,9 +233,9 @@ class LateGradients(Quadratic):
         had = len(self._values)
         more = max(BATCH, had)
         self._values = np.concatenate([self._values, np.empty((more, len(CURVATURES)))])
-        self._read_after = np.concatenate([self._read_after, np.zeros(more, dtype=np.intp)])
+        self._begun_after = np.concatenate([self._begun_after, np.zeros(more, dtype=np.intp)])
         share = 1 / self._setting.workers  # of the whole batch
-        self._free = [Gradient(-1, -1, share, slot) for slot in range(had + more - 1, had - 1, -1)]
+        self._spare = [Gradient(-1, -1, share, slot) for slot in range(had + more - 1, had - 1, -1)] + self._spare
 
 
 def _counted(seen: Numbers, values: Numbers) -> Numbers:

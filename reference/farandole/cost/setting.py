@@ -137,10 +137,10 @@ class Draws:
     def known(self, workers: Numbers, iterations: Numbers) -> Vector:
         """Return the seconds of these workers' iterations, 0 for those that have not been drawn yet."""
         seconds = np.zeros(len(workers))
-        blocks, rows = np.divmod(iterations, self._rows)
+        places, size = iterations * self._workers + workers, self._rows * self._workers
         for number, block in enumerate(self._blocks):
-            here = np.flatnonzero(blocks == number)
-            seconds[here] = np.asarray(block)[rows[here] * self._workers + workers[here]]
+            here = np.flatnonzero((number * size <= places) & (places < (number + 1) * size))
+            seconds[here] = np.asarray(block)[places[here] - number * size]
         return seconds
 
     def block(self) -> Vector:

@@ -57,6 +57,7 @@ class DSSP(SSP):
         self._extra: dict[int, int] = {}  # r, of the few workers that may still start extra iterations
         self._beyond: set[int] = set()  # workers that began their last iteration beyond `low`, as an extra one
         self._furthest: int | None = None  # the first worker to reach the largest clock, unless it has left
+        self._largest = 0  # its clock
 
     def may_start(self, worker: int) -> bool:
         return self.clocks[worker] <= self.slowest + self.low or worker in self._extra
@@ -72,9 +73,10 @@ class DSSP(SSP):
         own.duration = now - own.granted
         if self._furthest is None:
             self._furthest = max(self.clocks, key=self.clocks.__getitem__)
+            self._largest = self.clocks[self._furthest]
         actions = SSP.push(self, push, now)
-        if push.clock >= self.clocks[self._furthest]:
-            self._furthest = worker
+        if push.clock >= self._largest:
+            self._furthest, self._largest = worker, push.clock + 1
         if worker == self._furthest and self.lead(worker) > self.low and not self._is_extra(worker):
             self._grant(worker, now)
         if self._beyond:
