@@ -27,7 +27,7 @@ extensions = [
     "myst_nb",
     "sphinx.ext.autodoc",
     "sphinx.ext.napoleon",
-    "_ext.fast_references",
+    "_ext.fast_build",
     "_ext.plain_docstrings",
     "_ext.house",
     "_ext.accessible",
