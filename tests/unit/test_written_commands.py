@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import cyclopts
@@ -26,6 +27,7 @@ FENCED = re.compile(r"^```[^\n]*\n(.*?)^```", re.M | re.S)
 PLACEHOLDER = re.compile(r"^(…|[A-Z][A-Z_]*)$")  # SCENARIO, NAME, R
 # adding_a_method.md adds them; test_adding_a_method.py does too
 NOT_IN_THE_PACKAGE = {"chain", "clipped_sgd", "natural", "round-robin", "star"}
+BUILT_FOR_EACH = {"run": run.app, "compare": compare.command}  # from the words of the command
 
 
 def commands(text: str) -> Iterator[tuple[bool, list[str]]]:
@@ -43,17 +45,17 @@ def commands(text: str) -> Iterator[tuple[bool, list[str]]]:
                 yield in_block, ["run", *ours] if "scenarios." in words else ours
 
 
-def parse(words: list[str]) -> None:
+@cache  # a command is read once, though several pages show it
+def parse(*words: str) -> None:
     """Let the command line read `words`, and run nothing."""
     if words[0] == "supervise" and "--" in words:
-        parse(words[words.index("--") + 1 :])
+        parse(*words[words.index("--") + 1 :])
         return
     app = cli.app
-    if words[0] in ("run", "compare"):  # built again for each command
+    if build := BUILT_FOR_EACH.get(words[0]):
         app = cyclopts.App()
-        app.command(run.app(words), name="run")
-        app.command(compare.command(words), name="compare")
-    app.parse_args(words, exit_on_error=False, print_error=False)
+        app.command(build(list(words)), name=words[0])
+    app.parse_args(list(words), exit_on_error=False, print_error=False)
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: f"{page.parent.name}/{page.name}")
@@ -64,7 +66,7 @@ def test_the_commands_of_a_page_are_ones(page: Path) -> None:
         if any(map(PLACEHOLDER.match, words)) and not in_block:
             words = words[:1] if words[0] in ("run", "supervise") else words
         try:
-            parse(words)
+            parse(*words)
         except cyclopts.MissingArgumentError:
             assert not in_block, f"farandole {' '.join(words)}: lacks an argument"  # prose may name a command
         except (cyclopts.CycloptsError, UsageError) as error:
