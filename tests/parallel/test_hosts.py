@@ -66,8 +66,8 @@ def test_a_training_across_hosts_ends_with_the_parameters_of_one_on_one_host(col
 
 @pytest.mark.usefixtures("on_them")
 def test_a_rank_killed_on_another_host_is_named_and_ends_the_launch(tmp_path: Path) -> None:
-    with pytest.raises(LaunchError, match="rank 3 at step 2 was killed by SIGKILL"):
-        launch("sync_sgd", 4, **RECIPE, fail="rank=3,step=2,how=kill", out=tmp_path / "run")
+    with pytest.raises(LaunchError, match="rank 1 at step 2 was killed by SIGKILL"):
+        launch("sync_sgd", 2, **RECIPE, fail="rank=1,step=2,how=kill", out=tmp_path / "run")
 
 
 @pytest.mark.usefixtures("on_them")
