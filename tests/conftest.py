@@ -6,9 +6,10 @@ import fcntl
 import gc
 import os
 import socket
+import subprocess
 import uuid
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -130,3 +131,26 @@ def no_rank_left(session: str, request: pytest.FixtureRequest) -> Iterator[None]
                 left.append(" ".join(process.cmdline()))
                 processes.end([process])
     assert not left, f"left running after the test: {left}"
+
+
+@pytest.fixture
+def command(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Callable[..., subprocess.CompletedProcess[str]]:
+    """Run `farandole WORDS` in `cwd`, and in this process: a new one needs half a second for its imports."""
+
+    from farandole import cli  # not in a session without commands
+
+    def run(*words: str, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
+        code: Any = 0
+        with monkeypatch.context() as here:
+            if cwd:
+                here.chdir(cwd)
+            try:
+                cli.main([*words])
+            except SystemExit as end:
+                code = end.code
+        written = capsys.readouterr()
+        return subprocess.CompletedProcess(words, code, written.out, written.err)
+
+    return run

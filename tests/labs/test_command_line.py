@@ -6,11 +6,13 @@ import json
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from farandole_tools.lab import command, labs, mutants, tables
+from farandole_tools.lab import command as lab_command
+from farandole_tools.lab import labs, mutants, tables
 from farandole_tools.lab.grading import Grade, Result
 from tests.labs.labs_for_tests import on
 
@@ -24,12 +26,16 @@ def wrong(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return mutants.write(LAB, tmp_path_factory.mktemp("wrong"))["not_shuffled"]
 
 
-def farandole(*words: str | Path, folder: Path) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "farandole", "lab", *map(str, words)]
-    return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=120, check=False)
+Command = Callable[..., subprocess.CompletedProcess[str]]
 
 
-def test_list_shows_every_lab_and_whether_it_is_started(tmp_path: Path) -> None:
+@pytest.fixture
+def farandole(command: Command) -> Command:
+    """Run `farandole lab WORDS` in `folder`."""
+    return lambda *words, folder: command("lab", *map(str, words), cwd=folder)
+
+
+def test_list_shows_every_lab_and_whether_it_is_started(tmp_path: Path, farandole: Command) -> None:
     farandole("start", "2", folder=tmp_path)
     shown = farandole("list", folder=tmp_path)
     assert shown.returncode == 0
@@ -45,7 +51,7 @@ def test_list_shows_every_lab_and_whether_it_is_started(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("number", ["1", "01", NAME])
-def test_a_lab_goes_by_number_and_by_name(tmp_path: Path, number: str) -> None:
+def test_a_lab_goes_by_number_and_by_name(tmp_path: Path, number: str, farandole: Command) -> None:
     assert farandole("start", number, folder=tmp_path).returncode == 0
     handed_out = tmp_path / "my_labs" / NAME
     assert {path.name for path in handed_out.iterdir()} == {"README.md", "lab.ipynb", "sharding.py"}
@@ -53,7 +59,7 @@ def test_a_lab_goes_by_number_and_by_name(tmp_path: Path, number: str) -> None:
         assert path.read_bytes() == (LAB.folder / path.name).read_bytes()
 
 
-def test_start_again_adds_what_is_missing_and_overwrites_nothing(tmp_path: Path) -> None:
+def test_start_again_adds_what_is_missing_and_overwrites_nothing(tmp_path: Path, farandole: Command) -> None:
     farandole("start", "1", "--dir", "work", folder=tmp_path)
     folder = tmp_path / "work" / NAME
     (folder / "sharding.py").write_text("my work")
@@ -82,7 +88,9 @@ def test_start_again_adds_what_is_missing_and_overwrites_nothing(tmp_path: Path)
         (("start", "1", "--dir", "notes.txt"), "--dir chooses another place"),
     ],
 )
-def test_bad_usage_is_one_line_and_exit_code_2(tmp_path: Path, words: tuple[str, ...], message: str) -> None:
+def test_bad_usage_is_one_line_and_exit_code_2(
+    tmp_path: Path, words: tuple[str, ...], message: str, farandole: Command
+) -> None:
     (tmp_path / "notes.txt").write_text("none")
     (tmp_path / "nothing").mkdir()
     done = farandole(*words, folder=tmp_path)
@@ -92,7 +100,7 @@ def test_bad_usage_is_one_line_and_exit_code_2(tmp_path: Path, words: tuple[str,
     assert len(done.stderr.splitlines()) == 1
 
 
-def test_check_finds_the_learners_file_from_outside_and_from_within(tmp_path: Path) -> None:
+def test_check_finds_the_learners_file_from_outside_and_from_within(tmp_path: Path, farandole: Command) -> None:
     farandole("start", "1", folder=tmp_path)
     folder = tmp_path / "my_labs" / NAME
     untouched = farandole("check", "1", folder=tmp_path)
@@ -106,7 +114,7 @@ def test_check_finds_the_learners_file_from_outside_and_from_within(tmp_path: Pa
     assert sorted(path.name for path in folder.iterdir()) == ["README.md", "lab.ipynb", "sharding.py"]
 
 
-def test_json_of_a_file_is_one_object_and_nothing_else(tmp_path: Path, wrong: Path) -> None:
+def test_json_of_a_file_is_one_object_and_nothing_else(tmp_path: Path, wrong: Path, farandole: Command) -> None:
     done = farandole("check", "1", wrong, "--json", folder=tmp_path)
     assert done.returncode == 1
     assert done.stderr == ""
@@ -120,7 +128,7 @@ def test_json_of_a_file_is_one_object_and_nothing_else(tmp_path: Path, wrong: Pa
     assert "in their own order" in failed[0]["message"]
 
 
-def test_a_folder_of_submissions_is_judged_as_a_list(tmp_path: Path, wrong: Path) -> None:
+def test_a_folder_of_submissions_is_judged_as_a_list(tmp_path: Path, wrong: Path, farandole: Command) -> None:
     folder = tmp_path / "submissions"
     (folder / "grace").mkdir(parents=True)
     (folder / "empty").mkdir()
@@ -141,7 +149,9 @@ def test_a_folder_of_submissions_is_judged_as_a_list(tmp_path: Path, wrong: Path
 
 
 def test_the_reference_can_be_seen(tmp_path: Path) -> None:
-    done = farandole("check", "1", "--with", "reference", "--json", folder=tmp_path)
+    """In a process of its own, as all commands are for a learner."""
+    command = [sys.executable, "-m", "farandole", "lab", "check", "1", "--with", "reference", "--json"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False)
     assert (done.returncode, done.stderr) == (0, "")
     assert json.loads(done.stdout)["points"] == 10
 
@@ -151,7 +161,7 @@ def test_the_known_wrong_answers_can_be_seen(
 ) -> None:
     monkeypatch.setattr(labs, "find", lambda number: on(LAB, 1, checks=("shares", "mean gradient")))
     with pytest.raises(SystemExit) as ended:
-        command.check("1", with_="wrong", json_=True)
+        lab_command.check("1", with_="wrong", json_=True)
     assert ended.value.code == 1
     grades = {grade["submission"]: grade for grade in json.loads(capsys.readouterr().out)}
     assert list(grades) == [mutant.name for mutant in mutants.mutants(LAB)]
@@ -171,7 +181,7 @@ def test_a_folder_is_shown_as_one_table(capsys: pytest.CaptureFixture[str]) -> N
     assert "2 submissions, 1 with full marks" in shown
 
 
-def test_what_the_code_printed_cannot_command_the_terminal(tmp_path: Path) -> None:
+def test_what_the_code_printed_cannot_command_the_terminal(tmp_path: Path, farandole: Command) -> None:
     (tmp_path / "loud.py").write_text("print('\\x1b[2J[red]here')\nraise ValueError('\\x1b[2J[/bold]')\n")
     done = farandole("check", "1", "loud.py", folder=tmp_path)
     assert done.returncode == 1

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Any
@@ -12,7 +11,7 @@ from typing import Any
 import psutil
 import pytest
 
-from farandole import Run, cli
+from farandole import Run
 from farandole.runtime import rank_starter
 from farandole.runtime.launcher import run_ranks
 from farandole_tools.forked_ranks import fork_client, fork_server
@@ -48,27 +47,6 @@ def under_mpirun() -> Callable[..., Any]:
     def run(name: str, ranks: int, *arguments: str, timeout_s: float = 300) -> Any:
         output = run_ranks([str(PROGRAMS / name), *arguments], ranks, timeout_s=timeout_s)
         return json.loads(output.stdout[0].strip().splitlines()[-1])
-
-    return run
-
-
-@pytest.fixture
-def command(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> Callable[..., subprocess.CompletedProcess[str]]:
-    """Run `farandole WORDS` in `cwd`, and in this process: a new one needs half a second for its imports."""
-
-    def run(*words: str, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
-        code: Any = 0
-        with monkeypatch.context() as here:
-            if cwd:
-                here.chdir(cwd)
-            try:
-                cli.main([*words])
-            except SystemExit as end:
-                code = end.code
-        written = capsys.readouterr()
-        return subprocess.CompletedProcess(words, code, written.out, written.err)
 
     return run
 
