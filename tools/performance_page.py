@@ -143,13 +143,15 @@ def servers(rows: Sequence[Row]) -> Iterator[str]:
 
 def pipelines(rows: Sequence[Row]) -> Iterator[str]:
     """Yield our schedules beside torch's of the same order, its others, and a split without micro-batches."""
-    split = "layer split"
-    yield from header("schedule, samples of a micro-batch", "ms", "torch, same order", "torch, the others", split)
+    split, computing = "layer split", "of computing alone"
+    titles = ("schedule, samples of a micro-batch", "ms", "torch, same order", "torch, the others", split, computing)
+    yield from header(*titles)
     for row in rows:
         same, *rest = (peer for peer in row["peers"] if peer != split)
         ratios = sorted(its["ratio"] for peer in rest if "ratio" in (its := row["peers"][peer]))
         others = f"{ratios[0]:.2f} to {ratios[-1]:.2f}" if ratios else ""
-        yield line(row["name"], short(row["median_s"]), ratio(row, same), others, ratio(row, split))
+        fraction = f"{row['compute_fraction']:.2f}"
+        yield line(row["name"], short(row["median_s"]), ratio(row, same), others, ratio(row, split), fraction)
 
 
 def recoveries(rows: Sequence[Row]) -> Iterator[str]:

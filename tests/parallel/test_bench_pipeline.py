@@ -11,11 +11,11 @@ import pytest
 from farandole.errors import LaunchError
 from farandole_tools.bench import pipeline, versions
 from farandole_tools.bench.command import bench
-from farandole_tools.bench.pipeline_task import LAYER_SPLIT, SCHEDULES, Measured, Task, compare
+from farandole_tools.bench.pipeline_task import COMPUTING, LAYER_SPLIT, SCHEDULES, Measured, Task, compare
 
 TINY = Task(hidden=16, depth=4, batch=8, micro_batches=4)
 TORCH = list(SCHEDULES.values())
-EVERYONE = [*SCHEDULES, LAYER_SPLIT, *TORCH]
+EVERYONE = [*SCHEDULES, LAYER_SPLIT, COMPUTING, *TORCH]
 
 
 @pytest.mark.parametrize("ranks", [1, 2])
@@ -23,6 +23,9 @@ def test_all_systems_do_the_same_step_in_every_round(ranks: int) -> None:
     """Losses of torch's schedules, of ours and of the layer split, from the same start over three updates."""
     found = pipeline.measure(EVERYONE, ranks, TINY, rounds=3, timeout_s=600)
     assert list(found) == EVERYONE
+    alone = found.pop(COMPUTING)
+    assert len(alone.seconds) == 3
+    assert (alone.losses == found["1f1b"].losses) == (ranks == 1), "without messages the last stage reads zeros"
     compare(found)
     for name, measured in found.items():
         assert len(measured.seconds) == 3
@@ -43,7 +46,7 @@ def test_a_failing_system_reports_its_reason_in_one_line(monkeypatch: pytest.Mon
 
 # --- the rows, without a launch ----------------------------------------------------------------------------
 
-SECONDS = {"1f1b": 0.5, "gpipe": 1.0, LAYER_SPLIT: 2.0, "Schedule1F1B": 0.75, "ScheduleGPipe": 3.0}
+SECONDS = {"1f1b": 0.5, "gpipe": 1.0, LAYER_SPLIT: 2.0, COMPUTING: 0.4, "Schedule1F1B": 0.75, "ScheduleGPipe": 3.0}
 
 
 def measured(seconds: float, rounds: int) -> Measured:
@@ -74,6 +77,7 @@ def test_ratios_are_of_the_same_schedule_and_the_warm_up_does_not_count(invented
     assert rows[0]["median_s"] == 0.5
     assert rows[0]["ranks"] == 4
     assert rows[0]["samples_per_s"] == 8 * 8 / 0.5, "8 micro-batches of 8 samples"
+    assert [row["compute_fraction"] for row in rows[:3]] == [0.8, 0.4, 0.1]
     assert first["Schedule1F1B"] == {"median_s": 0.75, "ratio": 1.5}
     assert set(first) == {*TORCH, LAYER_SPLIT}
     assert second == {

@@ -7,6 +7,9 @@ after round, in the same processes. Peers:
   its schedules. Each is tried alone first, under a time-out, for some versions hang on gloo: one
   that does not get through is left out, and its error stands in place of its median;
 - our own layer split: the same model without micro-batches, so that one rank works at a time.
+
+A row's `compute_fraction` is the part of its time that all stages need to compute the passes of 1F1B at the same time,
+without messages: no pipeline on these cores can be faster.
 """
 
 from __future__ import annotations
@@ -18,7 +21,7 @@ from typing import Any
 
 from farandole.errors import LaunchError
 from farandole.runtime.launcher import run_ranks
-from farandole_tools.bench.pipeline_task import LAYER_SPLIT, SCHEDULES, Measured, Task, compare
+from farandole_tools.bench.pipeline_task import COMPUTING, LAYER_SPLIT, SCHEDULES, Measured, Task, compare
 
 ROUNDS_PROGRAM = "farandole_tools.bench.pipeline_rounds"
 FIRST = "1f1b"  # is put beside all of torch's
@@ -41,8 +44,8 @@ def rows(ranks: int) -> list[dict[str, Any]]:
     peers = [name for name in SCHEDULES.values() if name not in errors]
     rows = []
     for samples, task in tasks.items():
-        found = measure([*SCHEDULES, LAYER_SPLIT, *peers], ranks, task, WARM_UP + ROUNDS)
-        compare(found)
+        found = measure([*SCHEDULES, LAYER_SPLIT, COMPUTING, *peers], ranks, task, WARM_UP + ROUNDS)
+        compare({name: its for name, its in found.items() if name != COMPUTING})
         for row in compose(found, errors, task):
             rows.append(row | {"name": f"{row['name']}, {samples} samples", "ranks": ranks})
     return rows
@@ -83,5 +86,5 @@ def compose(found: dict[str, Measured], errors: dict[str, str], task: Task) -> l
             if peer in medians:
                 its[peer] = {"median_s": medians[peer], "ratio": medians[peer] / ours}
         row = {"name": name, "size": task.parameter_bytes(), "median_s": ours, "peers": its}
-        rows.append(row | {"samples_per_s": task.batch / ours})
+        rows.append(row | {"samples_per_s": task.batch / ours, "compute_fraction": medians[COMPUTING] / ours})
     return rows

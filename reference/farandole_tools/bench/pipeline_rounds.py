@@ -3,8 +3,9 @@
     mpirun -n 4 python -m farandole_tools.bench.pipeline_rounds ROUNDS HIDDEN DEPTH BATCH MICRO_BATCHES SYSTEM ...
 
 A system is one of our schedules, our layer split, or the name of a schedule's class in
-torch.distributed.pipelining. All take turns, round after round, so that a change in the machine's
-load meets all alike. Rank 0 prints what each did as JSON.
+torch.distributed.pipelining; or it computes alone, without messages, which no pipeline can be faster
+than. All take turns, round after round, so that a change in the machine's load meets all alike. Rank 0
+prints what each did as JSON.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from __future__ import annotations
 import json
 import sys
 from dataclasses import asdict, replace
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -23,8 +24,9 @@ from farandole.model_parallel.batches import CutBatch
 from farandole.model_parallel.layout import Layout
 from farandole.model_parallel.parts import Parts
 from farandole.model_parallel.schedules import choose
+from farandole.runtime.communicator import Communicator
 from farandole.runtime.world import World
-from farandole_tools.bench.pipeline_task import LAYER_SPLIT, SCHEDULES, Measured, Task
+from farandole_tools.bench.pipeline_task import COMPUTING, LAYER_SPLIT, SCHEDULES, Measured, Task
 from farandole_tools.bench.timing import slowest_s
 
 
@@ -66,8 +68,32 @@ class OurPipeline:
         return sum(batch.losses.values())
 
 
+class NoMessages(Communicator):
+    """Carries nothing: whatever is received is there at once, and is zeros."""
+
+    def post(self, buffer: Any, to: int, tag: int, nbytes: int | None = None) -> MPI.Request:
+        return MPI.REQUEST_NULL
+
+    def arrived(self, tag: int, source: int = MPI.ANY_SOURCE) -> int | None:
+        return source
+
+    def take(self, buffer: Any, source: int, tag: int) -> None:
+        buffer.fill(0)
+
+
+class Computing(OurPipeline):
+    """All stages compute the passes of 1F1B, and none waits for another."""
+
+    def __init__(self, world: World, task: Task) -> None:
+        super().__init__(world, task, "1f1b")
+        group = self.parts.pipeline.comm
+        self.parts.pipeline.comm = NoMessages(group.mpi, members=group.members)
+
+
 def make(world: World, task: Task, name: str) -> System:
     """Return the system of that name. Collective."""
+    if name == COMPUTING:
+        return Computing(world, task)
     if name == LAYER_SPLIT:
         return OurPipeline(world, replace(task, micro_batches=1), "naive")
     if name in SCHEDULES:

@@ -28,6 +28,7 @@ SCHEDULES = {
     "zero-bubble": "ScheduleInterleavedZeroBubble",
 }
 LAYER_SPLIT = "layer split"
+COMPUTING = "computing alone"  # the passes of 1F1B, without messages
 SAME_LOSS = 1e-3  # relative: sums in another order, over some updates in float32
 
 
