@@ -143,15 +143,13 @@ def servers(rows: Sequence[Row]) -> Iterator[str]:
 
 def pipelines(rows: Sequence[Row]) -> Iterator[str]:
     """Yield our schedules beside torch's of the same order, its others, and a split without micro-batches."""
-    split, computing = "layer split", "of computing alone"
-    titles = ("schedule, samples of a micro-batch", "ms", "torch, same order", "torch, the others", split, computing)
-    yield from header(*titles)
+    own = ("layer split", "computing alone")
+    yield from header("schedule, samples of a micro-batch", "ms", "torch, same order", "torch, the others", *own)
     for row in rows:
-        same, *rest = (peer for peer in row["peers"] if peer != split)
+        same, *rest = (peer for peer in row["peers"] if peer not in own)
         ratios = sorted(its["ratio"] for peer in rest if "ratio" in (its := row["peers"][peer]))
         others = f"{ratios[0]:.2f} to {ratios[-1]:.2f}" if ratios else ""
-        fraction = f"{row['compute_fraction']:.2f}"
-        yield line(row["name"], short(row["median_s"]), ratio(row, same), others, ratio(row, split), fraction)
+        yield line(row["name"], short(row["median_s"]), ratio(row, same), others, *(ratio(row, each) for each in own))
 
 
 def recoveries(rows: Sequence[Row]) -> Iterator[str]:

@@ -77,12 +77,13 @@ def test_ratios_are_of_the_same_schedule_and_the_warm_up_does_not_count(invented
     assert rows[0]["median_s"] == 0.5
     assert rows[0]["ranks"] == 4
     assert rows[0]["samples_per_s"] == 8 * 8 / 0.5, "8 micro-batches of 8 samples"
-    assert [row["compute_fraction"] for row in rows[:3]] == [0.8, 0.4, 0.1]
+    assert [row["peers"][COMPUTING]["ratio"] for row in rows[:3]] == [0.8, 0.4, 0.1]
     assert first["Schedule1F1B"] == {"median_s": 0.75, "ratio": 1.5}
-    assert set(first) == {*TORCH, LAYER_SPLIT}
+    assert set(first) == {*TORCH, LAYER_SPLIT, COMPUTING}
     assert second == {
         "ScheduleGPipe": {"median_s": 3.0, "ratio": 3.0},
         LAYER_SPLIT: {"median_s": 2.0, "ratio": 2.0},
+        COMPUTING: {"median_s": 0.4, "ratio": 0.4},
     }
     assert third["ScheduleInterleaved1F1B"] == {"error": "rank 2 waited"}
     assert fourth["ScheduleInterleavedZeroBubble"]["ratio"] == 1.0

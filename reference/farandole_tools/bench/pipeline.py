@@ -6,10 +6,9 @@ after round, in the same processes. Peers:
 - torch.distributed.pipelining on gloo, with the same schedule and, beside our 1F1B, with each of
   its schedules. Each is tried alone first, under a time-out, for some versions hang on gloo: one
   that does not get through is left out, and its error stands in place of its median;
-- our own layer split: the same model without micro-batches, so that one rank works at a time.
-
-A row's `compute_fraction` is the part of its time that all stages need to compute the passes of 1F1B at the same time,
-without messages: no pipeline on these cores can be faster.
+- our own layer split: the same model without micro-batches, so that one rank works at a time;
+- computing alone: all stages compute the passes of 1F1B at the same time, without messages. It is no pipeline, but how
+  fast one on these cores can be.
 """
 
 from __future__ import annotations
@@ -82,9 +81,9 @@ def compose(found: dict[str, Measured], errors: dict[str, str], task: Task) -> l
         ours = medians[name]
         beside = [*SCHEDULES.values()] if name == FIRST else [counterpart]
         its: dict[str, dict[str, Any]] = {peer: {"error": errors[peer]} for peer in beside if peer in errors}
-        for peer in (*beside, LAYER_SPLIT):
+        for peer in (*beside, LAYER_SPLIT, COMPUTING):
             if peer in medians:
                 its[peer] = {"median_s": medians[peer], "ratio": medians[peer] / ours}
         row = {"name": name, "size": task.parameter_bytes(), "median_s": ours, "peers": its}
-        rows.append(row | {"samples_per_s": task.batch / ours, "compute_fraction": medians[COMPUTING] / ours})
+        rows.append(row | {"samples_per_s": task.batch / ours})
     return rows
