@@ -28,7 +28,8 @@ tour: $(READY)
 # processes that start or wait for each other, and a waiting process leaves its core to others. Then the tests that run alone.
 # The tests start thousands of processes. Without bytecode each would recompile every module, and threads for linear algebra
 # would wait at full speed. A rank that waits beside other tests looks for messages every 0.3 ms, not all the time: that
-# leaves its core to others, but short messages take longer. (Every 0.1 ms takes 7 % more processor time.)
+# leaves its core to others, but short messages take longer. (Every 0.1 ms takes 7 % more processor time.) Of Open MPI's
+# components for networks, uct loads libraries that look for cards: 3 ms on each rank.
 test check unit: export PYTHONDONTWRITEBYTECODE =
 test check unit: export OPENBLAS_NUM_THREADS = 1
 test check unit: export OMP_NUM_THREADS = 1
@@ -41,6 +42,7 @@ test: $(READY)
 tests-beside tests-one-by-one: export OMPI_MCA_mpi_yield_when_idle = 1
 tests-beside tests-one-by-one: export OMPI_MCA_threads_pthreads_yield_strategy = nanosleep
 tests-beside tests-one-by-one: export OMPI_MCA_threads_pthreads_nanosleep_time = 300000
+tests-beside tests-one-by-one: export OMPI_MCA_btl = ^ofi,uct
 
 tests-beside:
 	$(BIN)/pytest $(addprefix tests/,notebooks parallel labs slurm unit) -m "not alone and not one_by_one" \

@@ -51,6 +51,7 @@ OWN = (
     "farandole.scenarios",
 )
 
+LAUNCH = "FARANDOLE_RANK_LAUNCH"  # in a rank's environment: the number of its launch (`farandole.runtime.rank`)
 REQUESTS_WITHIN_S = 10.0  # a rank that is stopped in the middle of its request keeps others waiting for so long
 
 
@@ -100,6 +101,8 @@ class ForkServer:
         self.settled = False  # whether its memory lies in huge pages
         self.imported, self.imported_by_fork = os.pipe()  # names of modules that forks had to import themselves
         self.listener = listener
+        self.launch: str | None = None  # the last one that has requested a fork
+        self.edited = False  # whether a file of the package was edited then
         self.forks: set[Fork] = set()
         self.events = selectors.DefaultSelector()
         self.events.register(listener, selectors.EVENT_READ, self._fork)
@@ -126,6 +129,7 @@ class ForkServer:
         except (OSError, ValueError):  # it has died, or stopped, before it had sent the whole request
             client.close()
             return None
+        is_edited = self._is_edited(request.state["environment"].get(LAUNCH))
         try:
             pid = os.fork()
         except OSError:  # no memory, or too many processes: the rank does its work itself
@@ -139,7 +143,7 @@ class ForkServer:
             if request.state["path"] is None:
                 in_front = path_in_front(request.state["environment"], request.state["folder"])
                 request.state["path"] = [*dict.fromkeys([*in_front, *self.own_path])]
-            if request.state["path"] != self.path or changed(self.sources) != self.sources:
+            if request.state["path"] != self.path or is_edited:
                 forget_own_modules()
             return request
         _close_all(request.streams)
@@ -150,6 +154,15 @@ class ForkServer:
         with suppress(OSError):
             client.sendall(NUMBER.pack(pid))
         return None
+
+    def _is_edited(self, launch: str | None) -> bool:
+        """Return whether a file of the package was edited. All ranks of a launch get the same answer.
+
+        In a fork it would take twice as long, since the fork would have to copy what it looks at.
+        """
+        if launch is None or launch != self.launch:
+            self.launch, self.edited = launch, changed(self.sources) != self.sources
+        return self.edited
 
     def _learn(self) -> None:
         """Import what forks had to, so that the next ones need not."""
