@@ -56,7 +56,7 @@ def test_the_words_of_each_training_are_ones_that_the_command_line_knows() -> No
     from tests.unit.test_written_commands import parse
 
     for each in plan.checks(1, Path("/there"))[2 : 2 + len(SYSTEMS)]:
-        parse(list(each.arguments))
+        parse(*each.arguments)
 
 
 def test_without_a_card_there_is_one_line_and_exit_code_2(
