@@ -102,7 +102,7 @@ class PlainHistory(LooksAtAllAfterEachPush, History):
         enough = sum(clock > self.step for clock in self.clocks.values()) >= self.enough
         self._deadline = now if enough else None
         parts = mean(self._newest.values())
-        self._newest = {push.worker: push for push, _ in parts if push.worker in self.clocks}  # in the order of the mean
+        self._newest = {push.worker: push for push, _ in parts if push.worker in self.clocks}  # in mean()'s order
         return [Apply(parts, keep=tuple(self._newest.values()))]
 
 
