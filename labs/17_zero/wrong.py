@@ -235,7 +235,12 @@ MUTANTS = [
             "optimizer": "is right",
             "step": "is right",
         },
-        changes={"return parts.reshape(-1)": "return np.roll(parts, 1, axis=0).reshape(-1)"},
+        changes={
+            "    parts[comm.rank] = part": "    parts[(comm.rank + 1) % comm.size] = part",
+            "- step) % comm.size], right, parts[(comm.rank - step - 1) %": (
+                "- step + 1) % comm.size], right, parts[(comm.rank - step) %"
+            ),
+        },
     ),
     Mutant(
         name="weighs_the_new_gradient",
