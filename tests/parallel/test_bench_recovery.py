@@ -106,7 +106,7 @@ def test_the_cost_of_protection_is_relative_to_no_protection(tmp_path: Path, mon
         none = row["peers"]["none"]
         assert row["ranks"] == 2
         assert row["size"] == recovery.state_bytes({"hidden": 256}, inputs=784)
-        assert none["median_s"] > 0 < none["ratio"]
+        assert min(none["median_s"], none["ratio"]) > 0
 
 
 @pytest.mark.parametrize("faults", [[], [{"resumed_s": 0.1}, {"resumed_s": None}]])

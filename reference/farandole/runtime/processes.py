@@ -61,6 +61,16 @@ def find(variable: str, value: str) -> list[psutil.Process]:
     return [process for process in found if _lives(process)]
 
 
+def of_session(leader: int) -> list[psutil.Process]:
+    """Return the processes of the session that process `leader` began, which may have ended."""
+    found = []
+    for pid in psutil.pids():
+        with suppress(psutil.Error, OSError):  # gone in the meantime
+            if os.getsid(pid) == leader:
+                found.append(psutil.Process(pid))
+    return [process for process in found if _lives(process)]
+
+
 def _has(pid: int, variable: str, value: str) -> bool:
     """Return whether the environment of a process has `variable`=`value`. Each launch looks at all processes."""
     if sys.platform == "linux":

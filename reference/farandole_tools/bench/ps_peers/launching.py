@@ -59,7 +59,8 @@ def ray_rounds(workers: int, elements: int, rounds: int) -> list[float]:
     """Run Ray's parameter server in processes of its own and return the seconds of its rounds.
 
     Not under mpirun, which may bind what it starts to one core. Ray's daemons leave their parent's
-    process group; like a launch's ranks they are found by a number in their environment.
+    process group; like a launch's ranks they are found by a number in their environment. Its agents
+    write their titles over a part of theirs, but stay in the session that is begun for them.
 
     Raises:
         LaunchError: it failed, a value was wrong, or the time-out passed.
@@ -75,18 +76,21 @@ def ray_rounds(workers: int, elements: int, rounds: int) -> list[float]:
     with tempfile.TemporaryDirectory(prefix="farandole-ray-", dir="/tmp", ignore_cleanup_errors=True) as folder:
         command = [sys.executable, "-m", RAY, str(workers), str(elements), str(rounds), folder]
         output, errors = Path(folder, "output"), Path(folder, "errors")
+        with output.open("wb") as out, errors.open("wb") as err:
+            server = subprocess.Popen(
+                command, env=environment, stdin=subprocess.DEVNULL, stdout=out, stderr=err, start_new_session=True
+            )
         try:
-            with output.open("wb") as out, errors.open("wb") as err:
-                done = subprocess.run(
-                    command, env=environment, stdin=subprocess.DEVNULL, stdout=out, stderr=err, timeout=TIMEOUT_S
-                )
+            code = server.wait(TIMEOUT_S)
         except subprocess.TimeoutExpired as error:
             raise LaunchError(f"{RAY} was ended after {TIMEOUT_S:g} s, its time-out", TIMED_OUT) from error
         finally:
+            server.kill()
+            server.wait()
             for _ in range(DAEMONS_MAY_START_MORE):
-                processes.end(processes.find(rank.LAUNCH, number))
-        if done.returncode:
+                processes.end([*processes.find(rank.LAUNCH, number), *processes.of_session(server.pid)])
+        if code:
             said = errors.read_text("utf-8", errors="replace").strip()
-            raise LaunchError(f"{RAY} ended with {done.returncode}; the last it said:\n{said[-2000:]}")
+            raise LaunchError(f"{RAY} ended with {code}; the last it said:\n{said[-2000:]}")
         seconds: list[float] = json.loads(output.read_text(encoding="utf-8").splitlines()[-1])
         return seconds
