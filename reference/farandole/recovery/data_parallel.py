@@ -27,7 +27,7 @@ from farandole.recovery.replica import Replica
 from farandole.recovery.retry import Retry
 from farandole.recovery.training_record import TrainingRecord
 from farandole.runtime import devices
-from farandole.runtime.buffers import sha256, touch
+from farandole.runtime.buffers import sha256
 from farandole.runtime.record import Summary
 from farandole.runtime.world import World
 
@@ -64,9 +64,7 @@ class DataParallel:
         self.rate = AdaptiveRate(record, adapts, options.lr)
 
     def prepare(self) -> None:
-        """Touch the memory of gradients and optimizer: a spare's first step then takes no longer than others'."""
-        for tensor in (self.replica.flat.gradients, *self.replica.optimizer.optimizer.state.values()):
-            touch(tensor)
+        """Do nothing: all is prepared."""
 
     def step(self, step: int, secure: Callable[[], None]) -> None:
         """Compute the gradient of this worker's part of the batch, all-reduce it, and update the parameters."""

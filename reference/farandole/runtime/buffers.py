@@ -22,7 +22,6 @@ in `copy_stream`.
 from __future__ import annotations
 
 import hashlib
-import mmap
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -37,7 +36,6 @@ from farandole.runtime.copy_stream import GradientCopies
 from farandole.runtime.devices import empty_on_host, finish, on_host
 
 WHOLE = slice(None)
-PAGE = mmap.PAGESIZE  # bytes
 KINDS = (torch.float32, torch.float64, torch.float16)  # the types that both torch and numpy have
 
 
@@ -215,12 +213,6 @@ def _same_memory(tensor: Tensor | None, place: Tensor) -> bool:
     if tensor is None or tensor.is_sparse or tensor.dtype != place.dtype:
         return False
     return tensor.data_ptr() == place.data_ptr()
-
-
-def touch(tensor: Tensor) -> None:
-    """Write to each page of the tensor's memory, without a change: the system provides a page at the first write."""
-    if tensor.device.type == "cpu":
-        tensor.detach().reshape(-1)[:: max(1, PAGE // tensor.element_size())].add_(0)
 
 
 def mean_statistics(module: nn.Module, all_reduce: Callable[[NDArray[Any]], None], ranks: int) -> None:
