@@ -149,7 +149,7 @@ def test_a_folder_of_submissions_is_judged_as_a_list(tmp_path: Path, wrong: Path
 
 
 def test_the_reference_can_be_seen(tmp_path: Path) -> None:
-    """In a process of its own, as all commands are for a learner."""
+    """As a learner runs it: each command in a new process."""
     command = [sys.executable, "-m", "farandole", "lab", "check", "1", "--with", "reference", "--json"]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False)
     assert (done.returncode, done.stderr) == (0, "")

@@ -111,8 +111,8 @@ class Mpi:
                 "OMPI_MCA_btl_tcp_flags": "send",
             }
             if self.fault_tolerant and not self.outlives:
-                # By this component survivors agree on who has died, which nothing does where all are ended. Its tables
-                # take each rank 8 MB, and 4 ms at its end.
+                # Survivors use this component to agree on the dead ranks. Here there will be none. Its tables take each
+                # rank 8 MB, and 4 ms at its end.
                 defaults["OMPI_MCA_coll"] = "^ftagree"
             clean = defaults | clean
             if folder:

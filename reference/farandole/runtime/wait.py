@@ -1,4 +1,4 @@
-"""The surroundings of a call of MPI: a time-out on it, and the name of the rank that turns out to have died.
+"""The surroundings of a call of MPI: a time-out on it, and the number of a rank that has died in it.
 
 A class for the `with` statement, since one made of a generator takes 2 µs more: on two ranks MPI's own all-reduce of a
 short vector takes no longer.
@@ -22,7 +22,7 @@ class Wait:
     """One call of MPI.
 
     Args:
-        lost: makes the error that names who has died, of `call` and `peer`.
+        lost: makes the error that names the dead ranks, from `call` and `peer`.
         call: what is done, for messages.
         peer: the rank of the group with which it is done; -1: all.
         watchdog: ends the job when the body takes too long; None: the body does not wait.
