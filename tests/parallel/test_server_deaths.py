@@ -209,6 +209,7 @@ def test_an_unrecoverable_death_ends_the_run_with_its_reason(tmp_path: Path, fai
         ({**CHAIN, "tree": 2}, "leave out --tree"),
         ({**CHAIN, "place": "servers=1+2,aggregators=3,workers=4"}, "leave out aggregators=… in --place"),
         ({**CHAIN, "transport": "window"}, "use --transport messages"),
+        ({"transport": "window", "place": "servers=1,aggregators=2,workers=3-4"}, "use --transport messages"),
     ],
 )
 def test_incompatible_options_are_refused(tmp_path: Path, options: dict[str, Any], message: str) -> None:

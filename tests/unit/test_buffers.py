@@ -17,7 +17,7 @@ from farandole.errors import UsageError
 from farandole.models.choices import build
 from farandole.models.layerwise import maker_for
 from farandole.models.options import TrainingOptions
-from farandole.runtime.buffers import FlatBuffers, mean_statistics, sha256
+from farandole.runtime.buffers import FlatBuffers, mean_statistics, sha256, trained
 from farandole.tasks import classification
 
 
@@ -40,6 +40,29 @@ def test_flat_views_and_tensors_are_the_same_memory(model: Any, data: Any) -> No
         assert torch.equal(parameter, old - 0.5)
     flat.zero_gradients()
     assert all(not parameter.grad.any() for parameter in module.parameters())
+
+
+def test_a_model_computes_in_other_memory_and_comes_back() -> None:
+    module = Odd()
+    flat = FlatBuffers(module)
+    own, gradients = flat.values_np, flat.gradients_np
+    others = [own + 1.0, own - 1.0]
+    slot = np.full_like(own, np.nan)
+    kept = own.copy()
+    for other in others:
+        before = other.copy()
+        flat.lie_in(other, slot)
+        flat.zero_gradients()
+        (module.factor * module.first.weight.sum()).backward()
+        flat.collect()
+        np.testing.assert_array_equal(torch.cat([each.detach().reshape(-1) for each in trained(module)]), other)
+        assert slot.sum() == pytest.approx(9 * module.factor.item() + module.first.weight.sum().item(), rel=1e-5)
+        assert np.shares_memory(module.first.weight.grad.numpy(), slot)
+        np.testing.assert_array_equal(other, before)
+    flat.lie_in(own, gradients)
+    np.testing.assert_array_equal(torch.cat([each.detach().reshape(-1) for each in trained(module)]), kept)
+    others[1][:] = np.nan
+    np.testing.assert_array_equal(flat.values_np, kept)
 
 
 def twin_of(module: nn.Module) -> nn.Module:

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 
-from farandole.parameter_server.contributions import PushElastic, PushGradient, PushParameters
+from farandole.parameter_server.contributions import PushElastic, PushGradient, PushInPlace, PushParameters
 from farandole.parameter_server.core.policies import BSP, SSP, Asynchronous, Policy
 from farandole.parameter_server.core.update_rules import Add
 from farandole.parameter_server.header import Header, Kind
@@ -34,16 +34,28 @@ def test_a_gradient_is_taken_at_what_was_pulled() -> None:
     flat = flat_at(1.0)
     contribution = PushGradient(flat)
     contribution.into[:] = 3.0
-    contribution.pulled(share=0.5)
+    contribution.pulled(share=0.5, lent=None)
     slope_of_half_square(flat)
     assert contribution.to_push().tolist() == [3.0]
+
+
+def test_in_shared_memory_a_gradient_is_taken_and_written_where_the_servers_are() -> None:
+    flat, lent, slot = flat_at(1.0), np.array([3.0]), np.array([np.nan])
+    with PushInPlace(flat, slot) as contribution:
+        contribution.pulled(share=0.5, lent=lent)
+        flat.zero_gradients()
+        slope_of_half_square(flat)
+        assert contribution.to_push() is slot
+        assert slot.tolist() == [3.0]
+    assert flat.values_np.tolist() == [1.0], "the model is in its own memory again"
+    assert not np.shares_memory(flat.module.weight.detach().numpy(), lent)
 
 
 def test_parameters_are_pushed_after_a_step() -> None:
     flat = flat_at(1.0)
     contribution = PushParameters(flat, lr=0.1)
     contribution.into[:] = 3.0
-    contribution.pulled(share=0.5)
+    contribution.pulled(share=0.5, lent=None)
     slope_of_half_square(flat)
     assert contribution.to_push() == pytest.approx([2.7])
 
@@ -53,7 +65,7 @@ def test_elastic_takes_the_gradient_before_the_move() -> None:
     flat = flat_at(1.0)
     contribution = PushElastic(flat, lr=0.1, moving_rate=0.5)
     contribution.into[:] = 0.0
-    contribution.pulled(share=1.0)
+    contribution.pulled(share=1.0, lent=None)
     slope_of_half_square(flat)
     assert contribution.to_push().tolist() == [0.5], "what the centre moves by"
     assert flat.values_np == pytest.approx([0.4])
@@ -73,7 +85,7 @@ def test_without_elasticity_the_workers_train_apart() -> None:
     contribution = PushElastic(flat, lr=0.1, moving_rate=0.0)
     for centre in (0.0, 100.0):
         contribution.into[:] = centre
-        contribution.pulled(share=1.0)
+        contribution.pulled(share=1.0, lent=None)
         slope_of_half_square(flat)
         assert contribution.to_push().tolist() == [0.0]
     assert flat.values_np == pytest.approx([0.81])
@@ -107,7 +119,7 @@ class Exchange:
     def _reply(self, answer: Header) -> None:
         if answer.kind == Kind.GRANT:
             self.workers[answer.worker].into[:] = self.values
-            self.workers[answer.worker].pulled(self.share)
+            self.workers[answer.worker].pulled(self.share, lent=None)
 
 
 def test_a_synchronous_exchange_is_the_papers() -> None:

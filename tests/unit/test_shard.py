@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import pytest
+import torch
 
-from farandole.parameter_server.core.corrections import Correction, StalenessAware
+from farandole.parameter_server.core.corrections import Correction, DelayCompensated, StalenessAware
 from farandole.parameter_server.core.policies import BSP, SSP, Action, Asynchronous, History, Partial, Policy
-from farandole.parameter_server.core.update_rules import SGD
+from farandole.parameter_server.core.torch_rule import TorchRule
+from farandole.parameter_server.core.update_rules import SGD, Adagrad, Adam, Blend, Momentum, Twice, UpdateRule
 from farandole.parameter_server.header import Header, Kind
 from farandole.parameter_server.keys import KeyRange
 from farandole.parameter_server.shard import Gradient, Shard
@@ -232,3 +236,45 @@ def test_sparse_gradients_move_the_union_of_their_rows_once() -> None:
         shard.shard.push(header, gradient, 0.0)
     assert shard.values[:, 0].tolist() == [-1.0, 0.0, 0.0, -3.0, -2.0]
     assert shard.shard.updates == 1
+
+
+RULES: dict[str, Callable[[np.ndarray], UpdateRule]] = {
+    "sgd": lambda values: SGD(0.5),
+    "momentum": lambda values: Momentum(values, 0.5),
+    "adagrad": lambda values: Adagrad(values, 0.5),
+    "adam": lambda values: Adam(values, 0.5),
+    "blend": lambda values: Blend(0.2),
+    "twice": lambda values: Twice(values, 0.5),
+    "torch's": lambda values: TorchRule(lambda parameters: torch.optim.SGD(parameters, 0.5, momentum=0.9)),
+}
+ROWS = np.array([0, 3])  # no rule of torch's is for single rows
+
+
+@pytest.mark.parametrize("corrected", [False, True])
+@pytest.mark.parametrize(
+    ("rule", "rows"), [*((name, None) for name in RULES), *((name, ROWS) for name in RULES if name != "torch's")]
+)
+def test_values_in_two_arrays_are_moved_like_those_in_one(rule: str, corrected: bool, rows: np.ndarray | None) -> None:
+    """Each update leaves what was read before unchanged."""
+
+    def trained(spare: np.ndarray | None) -> list[np.ndarray]:
+        values = np.linspace(-1, 1, 5)
+        correction = DelayCompensated(0.3) if corrected else None
+        shard = Shard(values, RANGES, BSP([1, 2]), RULES[rule](values), correction, None, lambda _: None, spare=spare)
+        numbers, seen, lent = np.random.default_rng(0), [], []
+        for clock in range(4):
+            for worker in (1, 2):
+                shard.pull(Header(Kind.PULL, worker=worker), 0.0)
+            lent.append(shard.values)
+            seen.append(shard.values.copy())
+            for worker in (1, 2):
+                own = [numbers.normal(size=2 if rows is not None else len(part)) for part in RANGES]
+                header = Header(Kind.PUSH, worker=worker, clock=clock, share=0.5)
+                shard.push(header, Gradient(own if rows is None else own[:1], rows), 0.0)
+            if spare is not None:
+                np.testing.assert_array_equal(lent[-1], seen[-1])
+        return seen
+
+    usual = trained(None)
+    assert np.abs(usual[-1] - usual[0]).max() > 0.1
+    np.testing.assert_array_equal(trained(np.full(5, np.nan)), usual)

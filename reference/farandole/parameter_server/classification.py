@@ -26,7 +26,13 @@ from farandole.data_parallel.evaluation import judged, mean_of_statistics
 from farandole.errors import UsageError
 from farandole.parameter_server import choices, early_stopping
 from farandole.parameter_server.batches import Batches
-from farandole.parameter_server.contributions import Contribution, PushElastic, PushGradient, PushParameters
+from farandole.parameter_server.contributions import (
+    Contribution,
+    PushElastic,
+    PushGradient,
+    PushInPlace,
+    PushParameters,
+)
 from farandole.parameter_server.core.top_k import TopK
 from farandole.parameter_server.kv_worker import KVWorker, Start
 from farandole.parameter_server.options import PolicyOptions, ServerOptions
@@ -94,7 +100,10 @@ class Trainee:
 
     def work(self, kv: KVWorker) -> None:
         """Iterations, until there is no work left."""
-        contribution = self._contribution()
+        with self._contribution(kv) as contribution:
+            self._iterate(kv, contribution)
+
+    def _iterate(self, kv: KVWorker, contribution: Contribution) -> None:
         policy = choices.make_policy(self.options, list(self.shares))
         batches, reader = self._material()
         while start := pull(self.world, kv, contribution.into):
@@ -104,7 +113,7 @@ class Trainee:
                 rows, share = next(batches)
                 with self.world.compute("forward and backward"):
                     if not alone:
-                        contribution.pulled(share)
+                        contribution.pulled(share, start.parameters)
                     batch_loss = self._gradient(reader[rows])
                     if alone:
                         contribution.step_alone()
@@ -149,11 +158,13 @@ class Trainee:
         self.flat.values_from_host()
         return judged(self.model, self._validation, self.world.device, {"loss": self.task.loss})["loss"]
 
-    def _contribution(self) -> Contribution:
+    def _contribution(self, kv: KVWorker) -> Contribution:
         if self.options.update == "blend":
             return PushParameters(self.flat, self.options.lr)
         if self.options.update == "elastic":
             return PushElastic(self.flat, self.options.lr, self.options.elasticity, self.options.period)
+        if kv.slot is not None and kv.window and kv.window.lends and self.world.device.type == "cpu":
+            return PushInPlace(self.flat, kv.slot)
         return PushGradient(self.flat)
 
     def _gradient(self, batch: Batch) -> float:

@@ -17,7 +17,7 @@ Sources: Zhang, Choromanska & LeCun, "Deep learning with elastic averaging SGD",
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,18 +28,24 @@ Array = NDArray[Any]
 
 
 class Contribution:
-    """The computation of one worker between a pull and a push.
+    """The computation of one worker between a pull and a push; a context, which ends with the training.
 
     Attributes:
-        into: where pulled parameters go.
+        into: where pulled parameters go; None: they are used where they lie.
         period: iterations from one pull to the next.
     """
 
-    into: Array
+    into: Array | None
     period = 1
 
-    def pulled(self, share: float) -> None:
-        """New parameters are in `into`; afterwards the model can compute its gradient."""
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+    def pulled(self, share: float, lent: Array | None) -> None:
+        """New parameters are in `into`, or in `lent`; afterwards the model can compute its gradient."""
         raise NotImplementedError
 
     def to_push(self) -> Array:
@@ -56,7 +62,7 @@ class PushGradient(Contribution):
         self.flat = flat
         self.into = flat.values_np
 
-    def pulled(self, share: float) -> None:
+    def pulled(self, share: float, lent: Array | None) -> None:
         self.flat.values_from_host()
 
     def to_push(self) -> Array:
@@ -64,12 +70,38 @@ class PushGradient(Contribution):
         return self.flat.gradients_np
 
 
+class PushInPlace(Contribution):
+    """As `PushGradient`, where the model computes in the window: at what the servers wrote, into what they read.
+
+    Args:
+        slot: this worker's array in the window.
+    """
+
+    into = None
+
+    def __init__(self, flat: FlatBuffers, slot: Array) -> None:
+        self.flat, self.slot = flat, slot
+        self._own = flat.values_np, flat.gradients_np
+
+    def __exit__(self, *_: object) -> None:
+        """Take the model out of the window, which is about to be freed."""
+        self.flat.lie_in(*self._own)
+
+    def pulled(self, share: float, lent: Array | None) -> None:
+        assert lent is not None
+        self.flat.lie_in(lent, self.slot)
+
+    def to_push(self) -> Array:
+        self.flat.collect()
+        return self.slot
+
+
 class PushParameters(Contribution):
     def __init__(self, flat: FlatBuffers, lr: float) -> None:
         self.flat, self.lr = flat, lr
         self.into = flat.values_np
 
-    def pulled(self, share: float) -> None:
+    def pulled(self, share: float, lent: Array | None) -> None:
         self.flat.values_from_host()
 
     def to_push(self) -> Array:
@@ -91,7 +123,7 @@ class PushElastic(Contribution):
         self.into = np.empty_like(flat.values_np)
         self._difference = np.zeros_like(flat.values_np)
 
-    def pulled(self, share: float) -> None:
+    def pulled(self, share: float, lent: Array | None) -> None:
         self._difference = (share * self.moving_rate) * (self.flat.values_np - self.into)
 
     def to_push(self) -> Array:

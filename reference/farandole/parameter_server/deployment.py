@@ -69,7 +69,10 @@ class Deployment:
         self.windows: list[Window] = []
         if options.transport == "window":
             pairs = zip(applications, self.assignments, strict=True)
-            self.windows = [Window(world, assigned, app.clients, app.table) for app, assigned in pairs]
+            self.windows = [
+                Window(world, assigned, app.clients, app.table, in_turns=app.policy().waits_for_all)
+                for app, assigned in pairs
+            ]
         ranges = sorted(part for parts in self.assignments[0].values() for part in parts)
         self.assign: Callable[[Sequence[int]], Assignment] = partial(ASSIGNMENTS[options.assignment], ranges)
 
@@ -178,12 +181,14 @@ class Deployment:
 
         def make(reply: Callable[[Header], None], before_moving: Callable[[], None]) -> Shard:
             keys = sum(len(part) for part in ranges)
-            values = np.zeros((keys, *application.table.shape[1:]), application.table.dtype)
+            values, spare = np.zeros((keys, *application.table.shape[1:]), application.table.dtype), None
             if self.windows:
-                values = self.windows[group].of(self.world.rank)
+                window = self.windows[group]
+                values = window.parameters(self.world.rank)
+                spare = window.parameters(self.world.rank, 1) if window.in_turns else None
             counts = partition == min(self.replication.partitions) or application.policy().in_rounds
             limit = application.limit if counts else None
             rule, correction = application.rule(values), application.correction()
-            return Shard(values, ranges, application.policy(), rule, correction, limit, reply, before_moving)
+            return Shard(values, ranges, application.policy(), rule, correction, limit, reply, before_moving, spare)
 
         return make

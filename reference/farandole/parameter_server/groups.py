@@ -18,7 +18,7 @@ def place(world: World, options: RoleOptions, has_readers: bool = False) -> Plac
         has_readers: the scenario serves readers.
 
     Raises:
-        UsageError: no such placement, readers in a scenario without any, or aggregators beside replicas.
+        UsageError: no such placement, readers in a scenario without any, or aggregators beside replicas or a window.
     """
     tree = options.workers_per_aggregator
     if options.place and tree:
@@ -26,9 +26,12 @@ def place(world: World, options: RoleOptions, has_readers: bool = False) -> Plac
     placement = options.placement(world.size)
     if placement.readers and not has_readers:
         raise UsageError(f"--place {options.place}: nothing is served here; readers are for the scenario online")
-    if options.replicas > 1 and placement.aggregators:
+    if placement.aggregators:
         where = "--tree" if tree else "aggregators=… in --place"
-        raise UsageError(f"--replicas keeps no copy of what aggregators know: leave out {where}")
+        if options.replicas > 1:
+            raise UsageError(f"--replicas keeps no copy of what aggregators know: leave out {where}")
+        if options.transport == "window":
+            raise UsageError(f"{where} keeps gradients for later, in memory of its own: use --transport messages")
     return placement
 
 

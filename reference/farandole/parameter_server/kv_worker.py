@@ -21,7 +21,7 @@ from farandole.parameter_server.chain_replication import ChainReplication
 from farandole.parameter_server.header import ENCODED, LAST, NO_PARTITION, NO_TASK, Header, Kind
 from farandole.parameter_server.keys import Assignment, KeyRange
 from farandole.parameter_server.layout import Layout
-from farandole.parameter_server.request import Request
+from farandole.parameter_server.request import Progress, Request
 from farandole.parameter_server.rpc_channel import RpcChannel
 from farandole.parameter_server.window import Window
 from farandole.runtime.communicator import Communicator
@@ -39,20 +39,15 @@ class Start:
         request_id: of the pull that it answers.
         lead: the worker's lead over the slowest worker, in iterations.
         held_s: how long the servers' policies held the pull back.
+        parameters: where the servers' parameters lie, unchanged until this worker has pushed; None: nowhere in one
+            piece that this worker can read.
     """
 
     clock: int
     request_id: int
     lead: int
     held_s: float
-
-
-@dataclass(frozen=True)
-class Progress:
-    """The workers' progress: the samples they have reported, and the number of workers that are left."""
-
-    samples: int
-    workers: int
+    parameters: Array | None = None
 
 
 class KVWorker:
@@ -91,7 +86,7 @@ class KVWorker:
             return {server: Layout(ranges, table.shape, table.dtype) for server, ranges in assignment.items()}
 
         self.layouts = layouts(assignment)
-        self.slot = window.of(comm.rank) if window else None
+        self.window, self.slot = window, window.slot(comm.rank) if window else None
         self.lead: Counter[int] = Counter()
         self.staleness: Counter[int] = Counter()
         self.dropped = 0
@@ -109,10 +104,11 @@ class KVWorker:
         if error is None:
             self._channel.close()
 
-    def pull(self, into: Array, rows: NDArray[np.int64] | None = None) -> Future[Start | None]:
+    def pull(self, into: Array | None, rows: NDArray[np.int64] | None = None) -> Future[Start | None]:
         """Request to start the next iteration; the parameters are received into `into`.
 
         Args:
+            into: None: they are read where they lie (`Window.lends`).
             rows: only these rows of the table, ascending; `into` then has one row for each.
 
         Returns:
@@ -228,11 +224,13 @@ class KVWorker:
         kinds = {Kind(answer.kind) for answer in answers}
         if Kind.GRANT in kinds and Kind.FINISHED not in kinds:
             # Servers that have seen different gradients may be at different steps: the furthest one counts.
+            clock = max(answer.clock for answer in answers)
             start = Start(
-                clock=max(answer.clock for answer in answers),
+                clock=clock,
                 request_id=answers[0].request_id,
                 lead=max(answer.lead for answer in answers),
                 held_s=max(answer.seconds for answer in answers),
+                parameters=self.window.lent(clock) if self.window else None,
             )
             self.lead[start.lead] += 1
             return start

@@ -34,6 +34,7 @@ from farandole.data.streams import RotatingDigits
 from farandole.errors import UsageError
 from farandole.parameter_server import choices, cluster
 from farandole.parameter_server.classification import Trainee
+from farandole.parameter_server.contributions import Contribution
 from farandole.parameter_server.groups import place
 from farandole.parameter_server.header import Header
 from farandole.parameter_server.kv_worker import KVWorker
@@ -146,11 +147,10 @@ class Learner(Trainee):
         self._frozen: nn.Module = self.model
         self._right = 0
 
-    def work(self, kv: KVWorker) -> None:
+    def _iterate(self, kv: KVWorker, contribution: Contribution) -> None:
         """Iterations, until the stream has ended."""
         stream = self.streams[self.world.rank]
         freeze_at = math.ceil(self.options.freeze_after * stream.steps)
-        contribution = self._contribution()
         policy = choices.make_policy(self.options, list(self.streams))
         while (number := stream.step) < stream.steps:
             share = len(stream.positions(number)) / (stream.batch * stream.workers)
@@ -160,7 +160,7 @@ class Learner(Trainee):
                 return  # this worker was declared dead
             self.world.begin_step(start.clock)
             with self.world.compute("test, then train"):
-                contribution.pulled(share)
+                contribution.pulled(share, start.parameters)
                 if number == freeze_at:
                     self._frozen = copy.deepcopy(self.model)
                 frozen_right = self._frozen_right(inputs, targets)

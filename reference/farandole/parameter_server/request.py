@@ -1,4 +1,4 @@
-"""A client's request to several servers: the message to each of them, and the place of its answer."""
+"""A client's request to several servers: the message to each of them, the place of its answer, and what it tells."""
 
 from __future__ import annotations
 
@@ -17,6 +17,14 @@ from farandole.runtime.communicator import Communicator
 
 Array = NDArray[Any]
 Payload = tuple[Any, int | None]  # a buffer as MPI takes it; its bytes, where the buffer does not say
+
+
+@dataclass(frozen=True)
+class Progress:
+    """The workers' progress: the samples they have reported, and the number of workers that are left."""
+
+    samples: int
+    workers: int
 
 
 @dataclass

@@ -243,7 +243,7 @@ class RpcChannel:
         """Receive parameters into the request's array; without a request they are received and discarded."""
         request = request or Request(answer, {})
         if self._window and answer.kind == Kind.GRANT and answer.count == DENSE:
-            assert request.into is not None
-            self._window.copy_out(answer.partition, request.into)
+            if request.into is not None:
+                self._window.copy_out(answer.partition, answer.clock, request.into)
         else:
             request.receive(self.comm, answer, self.layouts[answer.partition], self._dtype)

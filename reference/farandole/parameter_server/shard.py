@@ -47,9 +47,11 @@ class Shard:
             before workers are told that there is no work left; None: another server counts.
         reply: sends an answer to `header.worker` at once; after a GRANT, also the values.
         before_moving: called before the values change; it returns when no rank reads them any more.
+        spare: like `values`: each update reads the one and writes the other, in turns; None: it moves them in place.
 
     Attributes:
         ledger: the bookkeeping of pulls and pushes.
+        values: the parameters as of the last update.
     """
 
     def __init__(
@@ -62,8 +64,10 @@ class Shard:
         limit: int | None,
         reply: Callable[[Header], None],
         before_moving: Callable[[], None] = lambda: None,
+        spare: Array | None = None,
     ) -> None:
         self.values, self.ranges, self.policy, self.rule, self.correction = values, ranges, policy, rule, correction
+        self._spare = spare
         self.ledger = Ledger(policy, limit, len(ranges))
         self.slices = _local(ranges)
         self._reply, self._before_moving = reply, before_moving
@@ -162,17 +166,26 @@ class Shard:
             (part.gradient.content, part.gradient.worker, 1.0 if alike else part.weight, part.staleness)
             for part in parts
         ]
+        moved = self.values if self._spare is None else self._spare
         self.rule.begin()
         if any(gradient.rows is not None for gradient, *_ in gradients):
-            self._apply_sparse(gradients)
+            self._apply_sparse(gradients, moved)
         else:
-            for number, rows in enumerate(self.slices):
-                pieces = [(gradient.pieces[number], *rest) for gradient, *rest in gradients]
-                total = self._sum(pieces, rows)
-                self.rule.apply(self.values, rows, total, sum(weight for *_, weight, _ in gradients))
+            self._apply_dense(gradients, moved)
+        if self._spare is not None:
+            self.values, self._spare = self._spare, self.values
         for part in parts:
             if part.first:
                 self._acknowledge(part.gradient.worker, part.gradient.requests, Kind.APPLIED, part.staleness)
+
+    def _apply_dense(self, gradients: Sequence[tuple[Gradient, int, float, int]], moved: Array) -> None:
+        """Write the values after this update to `moved`, range by range."""
+        for number, rows in enumerate(self.slices):
+            pieces = [(gradient.pieces[number], *rest) for gradient, *rest in gradients]
+            total = self._sum(pieces, rows)
+            if moved is not self.values:
+                moved[rows] = self.values[rows]
+            self.rule.apply(moved, rows, total, sum(weight for *_, weight, _ in gradients))
 
     def _sum(self, pieces: Sequence[Sequence[Any]], rows: Rows) -> Array:
         """Return Σ weight · gradient, each gradient corrected for its staleness first; the memory is reused."""
@@ -193,7 +206,7 @@ class Shard:
             self._sum_of_range = np.empty_like(like)
         return self._sum_of_range[: len(like)]
 
-    def _apply_sparse(self, gradients: Sequence[tuple[Gradient, int, float, int]]) -> None:
+    def _apply_sparse(self, gradients: Sequence[tuple[Gradient, int, float, int]], moved: Array) -> None:
         """Move the union of all touched rows, each row once."""
         touched = []
         for gradient, worker, weight, staleness in gradients:
@@ -206,7 +219,9 @@ class Shard:
         for own_rows, values in touched:
             total[inverse[start : start + len(own_rows)]] += values  # its rows are distinct
             start += len(own_rows)
-        self.rule.apply(self.values, rows, total, sum(weight for *_, weight, _ in gradients))
+        if moved is not self.values:
+            moved[:] = self.values
+        self.rule.apply(moved, rows, total, sum(weight for *_, weight, _ in gradients))
 
     def _answer(self, kind: Kind, request: Header) -> Header:
         return Header(kind, worker=request.worker, request_id=request.request_id)

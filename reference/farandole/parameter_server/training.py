@@ -107,7 +107,7 @@ def train(scenario: str, options: PolicyOptions, make_workload: MakeWorkload) ->
         )
 
 
-def pull(world: World, kv: KVWorker, into: NDArray[Any], rows: NDArray[np.int64] | None = None) -> Start | None:
+def pull(world: World, kv: KVWorker, into: NDArray[Any] | None, rows: NDArray[np.int64] | None = None) -> Start | None:
     """Wait for permission and parameters; in the trace, the time for which the policy held the pull is waiting time."""
     begin = time.perf_counter()
     start: Start | None = kv.wait(kv.pull(into, rows), "pull")

@@ -5,6 +5,10 @@ servers' parameters and a slot for each worker's gradient. A push is then a head
 gradient in place. A pull is one copy, by the worker. The headers still order the accesses: a slot may be filled again
 once its push has been answered, and a server moves its parameters only when every worker that was granted them has
 reported the end of its copy.
+
+Under a policy whose updates wait for every worker (`bsp`) a pull needs no copy either. The parameters then lie in two
+arrays, and an update reads one and writes the other, in turns. A worker computes at the one that was written last,
+without copying it. Its next push says that it no longer reads there, and only the update after the next writes there.
 """
 
 from __future__ import annotations
@@ -32,48 +36,72 @@ class Window:
         assignment: server's rank → its ranges.
         clients: the ranks that get a slot.
         table: shape and type of the parameters.
+        in_turns: the parameters lie in two arrays, which updates write in turns.
 
     Raises:
         UsageError: the ranks are on several hosts, or shared memory is too small for it.
     """
 
     def __init__(
-        self, world: World, assignment: Mapping[int, Sequence[KeyRange]], clients: Sequence[int], table: Array
+        self,
+        world: World,
+        assignment: Mapping[int, Sequence[KeyRange]],
+        clients: Sequence[int],
+        table: Array,
+        in_turns: bool = False,
     ) -> None:
         if world.local_size < world.size:
             raise UsageError("--transport window needs all ranks on one host: use --transport messages")
         world.comm.refuse("--transport window")
         self.comm = world.comm
         self.assignment = {server: list(ranges) for server, ranges in assignment.items()}
-        self._shapes = dict.fromkeys(clients, table.shape)
-        for server, ranges in assignment.items():
-            self._shapes[server] = (sum(len(part) for part in ranges), *table.shape[1:])
-        self._dtype = table.dtype
-        own = int(np.prod(self._shapes.get(world.rank, (0,)))) * table.itemsize
-        self._window = allocate(world.control, own, table.itemsize, "--transport messages")
+        self._shape, self._dtype = table.shape, table.dtype
+        self._places: dict[int, slice] = {}  # each server's parameters follow those of the one before
+        keys = 0
+        for server, ranges in self.assignment.items():
+            self._places[server] = slice(keys, keys := keys + sum(len(part) for part in ranges))
+        self._home = min(self.assignment)  # has all servers' parameters in its part of the window
+        self.in_turns, arrays = in_turns, 2 if in_turns else 1
+        parts = dict.fromkeys(clients, table.nbytes) | {self._home: arrays * table.nbytes}
+        self._window = allocate(world.control, parts.get(world.rank, 0), table.itemsize, "--transport messages")
         self._reading: set[int] = set()
 
-    def of(self, rank: int) -> Array:
-        """Return a server's parameters, or a client's slot."""
-        memory, _ = self._window.Shared_query(rank)
-        return np.ndarray(self._shapes[rank], self._dtype, buffer=cast(bytearray, memory))
+    def slot(self, client: int) -> Array:
+        """Return a client's slot."""
+        return self._array(client)
+
+    def parameters(self, server: int, array: int = 0) -> Array:
+        """Return a server's parameters, in one of the arrays."""
+        return self._array(self._home, array)[self._places[server]]
+
+    @property
+    def lends(self) -> bool:
+        """Return whether a client can read all parameters where they lie (not if they are assigned by hashing)."""
+        ranges = [part for ranges in self.assignment.values() for part in ranges]
+        return self.in_turns and ranges == sorted(ranges)
+
+    def lent(self, clock: int) -> Array | None:
+        """Return the parameters for iteration `clock` where they lie, if the window `lends`."""
+        return self._array(self._home, clock % 2) if self.lends else None
 
     def pieces(self, client: int, server: int) -> list[Array]:
         """Return the server's ranges of the client's slot."""
-        slot = self.of(client)
+        slot = self.slot(client)
         return [slot[part.start : part.stop] for part in self.assignment[server]]
 
-    def copy_out(self, server: int, into: Array) -> None:
-        """On a client: copy the server's parameters, and report the end of the copy to it."""
-        values, start = self.of(server), 0
+    def copy_out(self, server: int, clock: int, into: Array) -> None:
+        """On a client: copy the server's parameters for iteration `clock`, and report the end of the copy to it."""
+        values, start = self.parameters(server, clock % 2 if self.in_turns else 0), 0
         for part in joined(self.assignment[server]):
             into[part.start : part.stop] = values[start : start + len(part)]
             start += len(part)
-        self.comm.post(NOTHING, server, READ_DONE).Wait()
+        if not self.in_turns:
+            self.comm.post(NOTHING, server, READ_DONE).Wait()
 
     def granted(self, client: int) -> None:
         """On a server: `client` is about to read."""
-        self._reading.add(client)
+        if not self.in_turns:
+            self._reading.add(client)
 
     def wait_for_readers(self) -> None:
         """On a server: block until no client reads any more."""
@@ -85,3 +113,8 @@ class Window:
     def free(self) -> None:
         """Give the memory back. Collective."""
         self._window.Free()
+
+    def _array(self, rank: int, number: int = 0) -> Array:
+        memory, _ = self._window.Shared_query(rank)
+        nbytes = int(np.prod(self._shape)) * self._dtype.itemsize
+        return np.ndarray(self._shape, self._dtype, buffer=cast(bytearray, memory), offset=number * nbytes)

@@ -22,7 +22,7 @@ in `copy_stream`.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -71,20 +71,12 @@ class FlatBuffers:
         first = parameters[0] if parameters else torch.empty(0)  # a part of a model may be without parameters
         count = sum(parameter.numel() for parameter in parameters)
         self.module = module
-        self.values = torch.empty(count, dtype=first.dtype, device=first.device)
+        self.values = torch.cat([each.data.reshape(-1) for each in parameters]) if parameters else torch.empty(0)
         is_on_host = first.device.type == "cpu"
         shared = None if gradients is None else torch.from_numpy(gradients).zero_()
         self._gradients = shared if shared is not None and is_on_host else torch.zeros_like(self.values)
         self._views: list[tuple[nn.Parameter, Tensor, Tensor]] = []  # parameter, views of its value and its gradient
-        offset = 0
-        for parameter in parameters:
-            place = slice(offset, offset + parameter.numel())
-            value, gradient = (flat[place].view(parameter.shape) for flat in (self.values, self._gradients))
-            value.copy_(parameter.data)
-            parameter.data = value
-            parameter.grad = gradient
-            self._views.append((parameter, value, gradient))
-            offset = place.stop
+        self._divide_among(parameters)
         self._direct = direct and not is_on_host
         if self._direct and gradients is not None:
             raise ValueError("memory of the host is given for gradients that MPI reads on the card")
@@ -95,6 +87,23 @@ class FlatBuffers:
         self.gradients_np: NDArray[Any] = (self._gradients if self._staged is None else self._staged).numpy()
         self.on_wire: Any = CardVector(self._gradients) if self._direct else self.gradients_np
         self.values_np: NDArray[Any] = (self.values if self._staged_values is None else self._staged_values).numpy()
+
+    def lie_in(self, values: NDArray[Any], gradients: NDArray[Any]) -> None:
+        """Let other memory of the host be the parameters and the gradients, with what it contains; for a CPU only.
+
+        Cost: nothing is copied; some microseconds for each parameter.
+        """
+        self.values, self._gradients = torch.from_numpy(values), torch.from_numpy(gradients)
+        self.values_np, self.gradients_np, self.on_wire = values, gradients, gradients
+        self._divide_among([parameter for parameter, _, _ in self._views])
+
+    def _divide_among(self, parameters: Sequence[nn.Parameter]) -> None:
+        """Make each parameter and its gradient a view of the flat vectors."""
+        lengths = [each.numel() for each in parameters]
+        parts = zip(parameters, self.values.split(lengths), self._gradients.split(lengths), strict=True)
+        self._views = [(each, value.view(each.shape), gradient.view(each.shape)) for each, value, gradient in parts]
+        for parameter, value, gradient in self._views:
+            parameter.data, parameter.grad = value, gradient
 
     @property
     def gradients(self) -> Tensor:

@@ -10,8 +10,9 @@ of all sweeps. Peers:
 - a copy of the vector by one process, and one by each rank at the same time: no parameter server,
   but how fast this machine's memory is.
 
-Further rows put variants of ours beside the first: by messages instead of a shared window, on two
-and four servers, and with a part of the rows (sparse), whose row says rows per second too.
+Further rows put variants of ours beside the first: parameters that workers read where the server
+has written them, messages instead of a shared window, two and four servers, and a part of the rows
+(sparse), whose row says rows per second too.
 """
 
 from __future__ import annotations
@@ -75,9 +76,11 @@ def variants(ranks: int) -> dict[str, tuple[int, Rounds]]:
         place = f"servers=0-{servers - 1},workers={servers}-{servers + workers - 1}"
         return partial(farandole_rounds, servers + workers, ELEMENTS, options=("--place", place))
 
+    in_place = partial(farandole_rounds, ranks, ELEMENTS, options=("--in-place",))
     by_messages = partial(farandole_rounds, ranks, ELEMENTS, options=("--transport", "messages"))
     of_rows = partial(farandole_rounds, ranks, ELEMENTS, options=("--touched", str(TOUCHED), "--width", str(WIDTH)))
     return {
+        "in place": (4 * ELEMENTS, in_place),
         "by messages": (4 * ELEMENTS, by_messages),
         "on 2 servers": (4 * ELEMENTS, on_servers(2)),
         "on 4 servers": (4 * ELEMENTS, on_servers(4)),

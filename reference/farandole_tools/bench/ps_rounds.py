@@ -4,8 +4,9 @@
 
 The policy is mini-batch synchronous, the rule SGD. Rank 0 is manager and server, all others are
 workers; options are those of the roles: --place, --transport, --ranges. Without any, parameters and
-gradients lie in the window that the ranks of one host share. With --touched the vector is a table of
-rows of --width elements, of which every worker pushes and pulls --touched, the same in each round.
+gradients lie in the window that the ranks of one host share, and a worker copies the parameters out of it;
+with --in-place it reads them there. With --touched the vector is a table of rows of --width elements, of
+which every worker pushes and pulls --touched, the same in each round.
 """
 
 import json
@@ -22,7 +23,7 @@ from farandole.parameter_server import cluster
 from farandole.parameter_server.application import Application
 from farandole.parameter_server.core.policies import BSP
 from farandole.parameter_server.core.update_rules import SGD
-from farandole.parameter_server.kv_worker import KVWorker
+from farandole.parameter_server.kv_worker import KVWorker, Start
 from farandole.parameter_server.options import ServerOptions
 from farandole.parameter_server.placement import Placement
 from farandole.runtime.command_line import parse
@@ -39,6 +40,9 @@ class Options(ServerOptions):
 
     transport: Literal["messages", "window"] = "window"
     """How parameters and gradients travel."""
+
+    in_place: bool = False
+    """Read the parameters in the window, where the server has written them."""
 
     touched: AtLeastOne | None = None
     """Rows that are pushed and pulled; the rest of the table rests. [default: the whole vector]"""
@@ -58,6 +62,7 @@ class Worker:
         self.world, self.workers, self.rounds = world, workers, rounds
         self.seconds: list[float] = []
         self.rows: NDArray[np.int64] | None = None
+        self.in_place = options.in_place
         number = workers.index(world.rank) + 1
         self.parameters = np.zeros(elements, dtype=np.float32)
         self.gradient = ps_task.gradient(number, elements)
@@ -73,7 +78,7 @@ class Worker:
         if kv.slot is not None and self.rows is None:
             kv.slot[:] = self.gradient
             self.gradient = kv.slot
-        kv.wait(kv.pull(self.parameters, self.rows), "pull")
+        self._pull(kv)
         for done in range(1, self.rounds + 1):
             self.seconds.append(slowest_s(others, partial(self._push_and_pull, kv, done - 1)))
             ps_task.check(self.parameters.reshape(-1), len(self.workers), done, every=ps_task.SAMPLE)
@@ -82,7 +87,13 @@ class Worker:
 
     def _push_and_pull(self, kv: KVWorker, clock: int) -> None:
         self._push(kv, clock)
-        kv.wait(kv.pull(self.parameters, self.rows), "pull")
+        self._pull(kv)
+
+    def _pull(self, kv: KVWorker) -> None:
+        start: Start = kv.wait(kv.pull(None if self.in_place else self.parameters, self.rows), "pull")
+        if self.in_place:
+            assert start.parameters is not None
+            self.parameters = start.parameters
 
     def _push(self, kv: KVWorker, clock: int) -> None:
         kv.push(self.gradient, clock, 1 / len(self.workers), self.rows)

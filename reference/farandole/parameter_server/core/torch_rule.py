@@ -37,10 +37,12 @@ class TorchRule:
         """Move `values[rows]`, a range of keys, by one step."""
         assert isinstance(rows, slice), "an optimizer of torch has no rule for single rows"
         key = (rows.start, rows.stop)
+        memory = torch.from_numpy(values[rows])
         if key not in self._of_range:
-            parameter = nn.Parameter(torch.from_numpy(values[rows]))  # the same memory
+            parameter = nn.Parameter(memory)
             self._of_range[key] = parameter, self.make([parameter])
         parameter, optimizer = self._of_range[key]
+        parameter.data = memory  # a table may lie in two places in turns
         parameter.grad = torch.from_numpy(total)
         optimizer.step()
         parameter.grad = None

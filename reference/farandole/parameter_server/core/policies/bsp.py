@@ -16,6 +16,7 @@ class BSP(Policy):
     """One update per step, from all workers."""
 
     in_rounds = True
+    waits_for_all = True
 
     def __init__(self, workers: Iterable[int]) -> None:
         super().__init__(workers)

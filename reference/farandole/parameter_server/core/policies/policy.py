@@ -108,10 +108,12 @@ class Policy:
         clocks: worker → completed iterations.
         in_rounds: all workers work on the same step, and the limit of the training is in steps; otherwise each worker
             counts its own iterations, and the limit is in gradients.
+        waits_for_all: each update has a gradient of every worker, so none of them still reads older parameters.
         slowest: the smallest clock of all workers that are there.
     """
 
     in_rounds = False
+    waits_for_all = False
 
     def __init__(self, workers: Iterable[int]) -> None:
         self.clocks = dict.fromkeys(sorted(workers), 0)
