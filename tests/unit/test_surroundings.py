@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import mmap
 import os
 import resource
 import subprocess
@@ -193,6 +194,38 @@ def test_a_users_files_beside_the_run_take_no_librarys_place(tmp_path: Path) -> 
     command = [sys.executable, "-m", "farandole.runtime.snippet", code]
     shown = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
     assert shown.stdout == "own\n", shown.stderr
+
+
+MOUNTS = """\
+/dev/vda / ext4 rw,relatime 0 0
+tmpfs /dev/shm tmpfs rw,nosuid,nodev{shm} 0 0
+none /mnt/huge tmpfs rw,huge=always,size=4194304k 0 0
+none /mnt/asked tmpfs rw,huge=advise 0 0
+"""
+
+
+@pytest.mark.parametrize(
+    ("folder", "shm", "allowed", "huge"),
+    [
+        ("/dev/shm", "", "advise [never] deny force", False),
+        ("/dev/shm", ",huge=always", "advise [never] deny force", True),
+        ("/dev/shm/of a user", ",huge=always", "advise [never] deny force", True),
+        ("/dev/shm", ",huge=always", "advise never [deny] force", False),
+        ("/dev/shm", "", "advise never deny [force]", True),
+        ("/mnt/huge", "", "advise [never] deny force", True),
+        ("/mnt/huge2", "", "advise [never] deny [force]", False),
+        ("/mnt/asked", "", "advise [never] deny force", False),
+        ("/tmp", "", "advise [never] deny force", False),
+    ],
+)
+def test_the_size_of_a_page_of_shared_memory(folder: str, shm: str, allowed: str, huge: bool, tmp_path: Path) -> None:
+    settings = tmp_path / "transparent_hugepage"
+    settings.mkdir()
+    mounts = MOUNTS.format(shm=shm)
+    assert surroundings.shared_page_bytes(folder, mounts, tmp_path) == mmap.PAGESIZE, "a kernel without them"
+    (settings / "shmem_enabled").write_text(f"always within_size {allowed}\n")
+    (settings / "hpage_pmd_size").write_text("2097152\n")
+    assert surroundings.shared_page_bytes(folder, mounts, tmp_path) == (2097152 if huge else mmap.PAGESIZE)
 
 
 def test_the_doctor_reports_what_is_odd_and_how_to_mend_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,6 +8,7 @@ explained afterwards (`explain`), since its own messages are long and name its s
 from __future__ import annotations
 
 import errno
+import mmap
 import os
 import pwd
 import re
@@ -165,6 +166,28 @@ def free_bytes(folder: str | Path) -> int:
     except OSError:
         return 0
     return system.f_bavail * system.f_frsize
+
+
+def shared_page_bytes(folder: str, mounts: str | None = None, system: Path = Path("/sys/kernel/mm")) -> int:
+    """Return the bytes of a page of the files in a folder in memory; pages are huge if it is mounted so.
+
+    Args:
+        mounts: what /proc/mounts says; None: it is read.
+    """
+    if mounts is None:
+        mounts = Path("/proc/mounts").read_text(encoding="utf-8")
+    kind, options, longest = "", "", ""
+    for line in mounts.splitlines():
+        _, at, its_kind, its_options, *_ = line.split()
+        if Path(folder).is_relative_to(at) and len(at) >= len(longest):
+            kind, options, longest = its_kind, its_options, at
+    try:
+        allowed = (system / "transparent_hugepage" / "shmem_enabled").read_text(encoding="ascii")
+        huge = int((system / "transparent_hugepage" / "hpage_pmd_size").read_text(encoding="ascii"))
+    except (OSError, ValueError):  # a kernel without them
+        return mmap.PAGESIZE
+    has = "[force]" in allowed or ("huge=always" in options.split(",") and "[deny]" not in allowed)
+    return huge if kind == "tmpfs" and has else mmap.PAGESIZE
 
 
 def check_working_folder() -> None:

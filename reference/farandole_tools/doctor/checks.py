@@ -77,9 +77,11 @@ def environment() -> list[Finding]:
     except UsageError as error:
         seen, _, mend = str(error).rpartition(": ")
         found = [Finding("temporary files", False, seen, mend)]
-    shared = surroundings.free_bytes(SHM)
+    windows = os.environ.get(surroundings.WINDOWS, SHM)
+    shared, page = surroundings.free_bytes(windows), surroundings.shared_page_bytes(windows)
     found.append(
-        Finding("shared memory", shared >= ENOUGH_SHARED, f"{shared / MB:,.0f} MB free in {SHM}",
+        Finding("shared memory", shared >= ENOUGH_SHARED,
+                f"{shared / MB:,.0f} MB free in {windows}, in pages of {page // 1024:,} KiB",
                 f"docker run --shm-size=1g, or set {surroundings.WINDOWS} to a folder with room")
     )  # fmt: skip
     for scheduler in surroundings.left_over(os.environ):
