@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from farandole.collectives.schedules import SCHEDULES
+from farandole.scenarios.sync_sgd import IN_HOST_MEMORY
 
 pytestmark = pytest.mark.usefixtures("card_for_tests")
 FUSED = ("expert_parallel",)  # fused attention picks another kernel than on the CPU
@@ -58,4 +59,6 @@ def test_an_mpi_that_reads_the_cards_memory_is_given_it_complete(
         assert "card: " in end, change
     assert answer["auto"]["transports"] == ["direct"] * 4
     assert {its["transports"][0] for its in answer["in host memory"].values()} == {"staged"}
+    for name, note in zip(IN_HOST_MEMORY, answer["notes"], strict=True):
+        assert note.startswith(f"farandole: --collective {name} is for the host's memory")
     assert answer["refused"].startswith("--card-transport direct needs a CUDA-aware MPI")

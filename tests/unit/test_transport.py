@@ -67,6 +67,15 @@ def test_what_is_added_up_or_kept_in_the_hosts_memory_is_staged(monkeypatch: pyt
     assert of_rank(sync_sgd.Config(card_transport="auto"), CPU) is None
 
 
+def test_what_is_for_the_hosts_memory_has_a_note_for_cards_that_names_what_does_not_copy() -> None:
+    assert [sync_sgd.Config(collective=name).note_on_cards() for name in ("ring", "mpi")] == ["", ""]
+    for name in sync_sgd.IN_HOST_MEMORY:
+        note = sync_sgd.Config(collective=name).note_on_cards()
+        assert note.startswith(f"--collective {name} is for the host's memory: each gradient is copied there")
+        assert note.endswith("ring, or mpi, with --card-transport direct; ddp_sgd --backend nccl")
+        assert "\n" not in note
+
+
 def test_mpi_is_not_asked_where_it_makes_no_difference(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(transport, "mpi_reads", lambda kind: pytest.fail("a staged run needs nothing of MPI"))
     assert of_rank(sync_sgd.Config(), CARD) == "staged"

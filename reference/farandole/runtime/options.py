@@ -159,6 +159,10 @@ class RunOptions:
         """Return why what this method sends has to lie in the host's memory; "": MPI may read it on a card."""
         return "this method adds up or packs its messages in the host's memory"
 
+    def note_on_cards(self) -> str:
+        """Return a line for the user of cards about what these options cost there; "": there is nothing to note."""
+        return ""
+
     @property
     def first_steps(self) -> dict[str, int]:
         """Return the step at which each fault begins, by the option as it was given."""

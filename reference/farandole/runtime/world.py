@@ -107,8 +107,9 @@ class World:
             self.place = rank_device.free(options, arrived.greeting["cards"], self.local_size)
         else:
             self.place = rank_device.agree(self.control, options, int(host[0]))
-        if self.place.note and (self.rank == 0 or arrived):
-            print(f"farandole: {self.place.note}", file=sys.stderr, flush=True)
+        if self.rank == 0 or arrived:
+            for note in filter(None, [self.place.note, options.note_on_cards() if self.place.on_cards else ""]):
+                print(f"farandole: {note}", file=sys.stderr, flush=True)
         self.device = self.place.device
         self.transport = transport.of_rank(options, self.device)
         devices.limit_threads(self.size if placement.share_cores() else self.place.mates)

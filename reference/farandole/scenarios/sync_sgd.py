@@ -37,8 +37,8 @@ class Config(OptimizerOptions, PrecisionOptions):
     """Options of sync_sgd."""
 
     collective: CollectiveOrWindow = "ring"
-    """The all-reduce for the gradients: one of ours, or MPI's; window: gradients lie in memory that all ranks of a node
-    address, and nothing is copied."""
+    """The all-reduce for the gradients: one of ours, or MPI's; window: gradients lie in memory of the host that all
+    ranks of a node address, and nothing is copied, except from a card and back: see --card-transport."""
 
     bucket_kb: AtLeastOne | None = None
     """Reduce the gradient in buckets of this many KB. [default: with --overlap 1024, else all at once]"""
@@ -58,6 +58,14 @@ class Config(OptimizerOptions, PrecisionOptions):
         if self.collective in IN_HOST_MEMORY:
             return f"--collective {self.collective} adds up in memory of the host: choose ring, or mpi"
         return ""
+
+    def note_on_cards(self) -> str:
+        if self.collective not in IN_HOST_MEMORY:
+            return ""
+        return (
+            f"--collective {self.collective} is for the host's memory: each gradient is copied there, and its sum "
+            "back to the card. Without these copies: ring, or mpi, with --card-transport direct; ddp_sgd --backend nccl"
+        )
 
 
 def main(config: Config) -> None:

@@ -11,7 +11,9 @@ import json
 import sys
 from collections.abc import Callable
 from concurrent.futures import Future
+from contextlib import redirect_stderr
 from importlib import import_module
+from io import StringIO
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -145,10 +147,12 @@ def main(folder: Path) -> None:
             answer[wanted] = {name: outcome(name, folder / f"{name} {wanted}", card_transport=wanted) for name in RUNS}
             answer["left the card"][wanted] = traffic() - before
         answer["auto"] = outcome("ring", folder / "auto", card_transport="auto")
-        answer["in host memory"] = {
-            name: outcome("ring", folder / f"{name} auto", card_transport="auto", collective=name)
-            for name in IN_HOST_MEMORY
-        }
+        with redirect_stderr(StringIO()) as notes:
+            answer["in host memory"] = {
+                name: outcome("ring", folder / f"{name} auto", card_transport="auto", collective=name)
+                for name in IN_HOST_MEMORY
+            }
+        answer["notes"] = notes.getvalue().splitlines()
     print(json.dumps(answer))
 
 

@@ -49,6 +49,11 @@ class RankDevice:
     scope: str
     note: str = ""
 
+    @property
+    def on_cards(self) -> bool:
+        """Whether any rank of the job computes on a card."""
+        return bool(self.scope)
+
     def described(self) -> dict[str, str | None]:
         """Return it as the record has it."""
         device = devices.describe(self.device)
