@@ -137,6 +137,7 @@ def test_a_link_that_loses_all_messages_ends_the_run_and_both_ranks_are_named(tm
     [
         ("sync_sgd", {"collective": "mpi"}, "a library sends none of them"),
         ("sync_sgd", {"collective": "shared-memory"}, "shared memory sends none of them"),
+        ("sync_sgd", {"collective": "auto"}, "--collective auto"),
         ("ddp_sgd", {}, "a library sends none of them"),
         ("parameter_server", {"transport": "window"}, "--transport window sends none of them"),
         ("membership", {}, "ranks may die here"),

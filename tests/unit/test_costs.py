@@ -12,12 +12,12 @@ from farandole.collectives.bidirectional_ring import BIDIRECTIONAL_RING
 from farandole.collectives.central import CENTRAL
 from farandole.collectives.costs import Link, Machine, bus_factor, coefficients, critical_path_s, predicted_s
 from farandole.collectives.doubling import DOUBLING
-from farandole.collectives.fitting import Measurement, fitted
+from farandole.collectives.fitting import MODELLED, Measurement, fastest, fitted
 from farandole.collectives.halving_doubling import HALVING_DOUBLING
 from farandole.collectives.hierarchical import hierarchical
 from farandole.collectives.pat import pat_all_gather, pat_reduce_scatter
 from farandole.collectives.ring import RING, segmented
-from farandole.collectives.schedules import COLLECTIVES
+from farandole.collectives.schedules import COLLECTIVES, SCHEDULES
 from farandole.collectives.steps import Exchange, Schedule, Steps, Together
 from farandole.collectives.tree import BROADCAST, GATHER, REDUCE, SCATTER, TREE
 
@@ -212,3 +212,19 @@ def test_the_fit_knows_how_many_links_a_rank_has() -> None:
 def test_the_fit_has_no_message_that_takes_less_than_no_time() -> None:
     instant = [Measurement(RING, 4, nbytes, 1e-9 * nbytes) for nbytes in (1 << 10, 1 << 20)]
     assert fitted(instant, gamma=2e-9).link.beta == 0
+
+
+@pytest.mark.parametrize("ranks", [1, 2, 3, 4, 7, 8, 64])
+@pytest.mark.parametrize("nbytes", [0, 1680, N, 64 * N])
+def test_the_fastest_is_no_slower_than_any_other(ranks: int, nbytes: int) -> None:
+    name = fastest(MACHINE, ranks, nbytes)
+    schedule, _ = SCHEDULES[name]
+    assert COLLECTIVES[name].is_all_reduce
+    others = [predicted_s(SCHEDULES[other][0], ranks, nbytes, MACHINE) for other in MODELLED]
+    # The sum of the longest paths is no less than the whole time, and equal where all ranks do alike.
+    assert predicted_s(schedule, ranks, nbytes, MACHINE) <= 1.1 * min(others) + 1e-12
+
+
+def test_the_fastest_has_few_messages_for_short_vectors_and_few_bytes_for_long_ones() -> None:
+    assert fastest(MACHINE, 8, 100) == "doubling"
+    assert fastest(MACHINE, 7, 64 * N) in ("ring", "bidirectional-ring")

@@ -5,6 +5,6 @@ its neighbours), ``checker`` (is it right for every number of ranks?), ``executo
 ``bidirectional_ring`` (both directions at once), ``tree``, ``doubling`` and ``halving_doubling`` with ``folding``
 (fewer rounds), ``double_binary_tree`` (few rounds and all links), ``recursive`` and ``pat`` (the halves, for any number
 of ranks), ``all_to_all``, ``hierarchical`` (several nodes),
-``costs`` with ``fitting`` (which one when?), ``schedules`` (all by name); and, beside the schedules, ``shared_memory``
-and ``node_aware``.
+``costs`` with ``fitting`` (which one when?), ``schedules`` (all by name), ``automatic`` (chooses by what it has
+measured); and, beside the schedules, ``shared_memory`` and ``node_aware``.
 """

@@ -1,4 +1,4 @@
-"""The α and β of a machine, from the times that schedules took on it."""
+"""The α and β of a machine, from the times that schedules took on it, and the schedule that is the fastest by them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,10 @@ import numpy as np
 from scipy.optimize import nnls
 
 from farandole.collectives.costs import Link, Machine, coefficients
+from farandole.collectives.schedules import ALL_REDUCE_NAMES, SCHEDULES
 from farandole.collectives.steps import Schedule
+
+MODELLED = tuple(name for name in ALL_REDUCE_NAMES if name in SCHEDULES)  # the all-reduces whose time the model knows
 
 
 @dataclass(frozen=True)
@@ -37,3 +40,9 @@ def fitted(measured: Sequence[Measurement], gamma: float, multiport: bool = Fals
     columns = np.stack([ways[:, 0], ways[:, 1] * nbytes], axis=1)
     (alpha, beta), _ = nnls(columns / seconds[:, None], (seconds - adding) / seconds)
     return Machine(Link(alpha=float(alpha), beta=float(beta)), gamma, multiport=multiport)
+
+
+def fastest(machine: Machine, ranks: int, nbytes: int) -> str:
+    """Return the name of the all-reduce with the shortest time for a vector of `nbytes`, by the model."""
+    figures = machine.link.alpha, nbytes * machine.link.beta, nbytes * machine.gamma
+    return min(MODELLED, key=lambda name: float(np.dot(coefficients(SCHEDULES[name][0], ranks), figures)))

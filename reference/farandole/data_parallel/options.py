@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     CollectiveOrWindow = str
 else:
     OwnCollective = one_of(ALL_REDUCE_NAMES)
-    Collective = Literal[OwnCollective, "mpi"]
+    Collective = Literal[OwnCollective, "auto", "mpi"]
     CollectiveOrWindow = Literal[Collective, "window"]
 
 

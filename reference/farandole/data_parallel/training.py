@@ -184,6 +184,8 @@ def train(
         if not strategy.bytes_are_counted:
             world.comm.refuse("a library")
         outcome = (loop or synchronous_loop)(world, options, strategy, shard, shares, recorder, rate, stop)
+        if automatic := world.comm.kept.get("automatic"):
+            recorder.write_beside("collective.json", json_text(automatic.figures()))
         mean_statistics(strategy.model, lambda sums: ALL_REDUCES["ring"](world.comm, sums), world.size)
         summary = recorder.finish(
             steps=outcome.steps,
@@ -197,14 +199,13 @@ def train(
             ring_bytes=strategy.ring_bytes,
             memory=strategy.memory(),
         )
-        if options.export and recorder.folder:
+        if options.export and recorder.folder and summary:
             from farandole.data_parallel.export import write  # loads torch's compiler
 
             try:
                 inputs, _ = shard.on(world.device)[np.arange(2)]
                 write(strategy.model, inputs, recorder.folder)
             except OSError as error:
-                assert summary
                 return summary.without(error)
         return summary
 

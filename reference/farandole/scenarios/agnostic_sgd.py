@@ -44,7 +44,7 @@ class Config(LoopOptions):
 def main(config: Config) -> None:
     from torch import nn
 
-    from farandole.collectives.all_reduce import ALL_REDUCES
+    from farandole.collectives.all_reduce import all_reduce_of
     from farandole.data_parallel.agnostic import AgnosticSGD
     from farandole.data_parallel.training import train
     from farandole.report.table import print_summary
@@ -62,7 +62,7 @@ def main(config: Config) -> None:
             config.paces[world.rank] if config.paces else 1.0,
             config.local_batch,
             config.rule == "normalised",
-            ALL_REDUCES[config.collective],
+            all_reduce_of(config.collective, world.comm),
             bytes_are_counted=config.collective != "mpi",
         )
 

@@ -59,7 +59,7 @@ class Config(OptimizerOptions):
 def main(config: Config) -> None:
     from torch import nn
 
-    from farandole.collectives.all_reduce import ALL_REDUCES
+    from farandole.collectives.all_reduce import all_reduce_of
     from farandole.data_parallel.diloco import DiLoCo
     from farandole.data_parallel.outer_step import Outer
     from farandole.data_parallel.training import optimizer_factory, train
@@ -73,7 +73,7 @@ def main(config: Config) -> None:
             model,
             loss,
             optimizer_factory(config, model),
-            ALL_REDUCES[config.collective],
+            all_reduce_of(config.collective, world.comm),
             Outer(
                 config.period,
                 config.outer_lr,

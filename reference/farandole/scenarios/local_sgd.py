@@ -44,7 +44,7 @@ class Config(OptimizerOptions):
 def main(config: Config) -> None:
     from torch import nn
 
-    from farandole.collectives.all_reduce import ALL_REDUCES
+    from farandole.collectives.all_reduce import all_reduce_of
     from farandole.data_parallel.local_sgd import LocalSGD
     from farandole.data_parallel.training import optimizer_factory, train
     from farandole.report.table import print_summary
@@ -57,7 +57,7 @@ def main(config: Config) -> None:
             model,
             loss,
             optimizer_factory(config, model),
-            ALL_REDUCES[config.collective],
+            all_reduce_of(config.collective, world.comm),
             period=None if config.once else config.period,
             alpha=config.alpha,
             synchronous=config.synchronous,

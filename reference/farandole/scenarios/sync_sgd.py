@@ -37,8 +37,9 @@ class Config(OptimizerOptions, PrecisionOptions):
     """Options of sync_sgd."""
 
     collective: CollectiveOrWindow = "ring"
-    """The all-reduce for the gradients: one of ours, or MPI's; window: gradients lie in memory of the host that all
-    ranks of a node address, and nothing is copied, except from a card and back: see --card-transport."""
+    """The all-reduce for the gradients: one of ours, or MPI's; auto: the fastest of ours for each length, by what is
+    measured once on a machine; window: gradients lie in memory of the host that all ranks of a node address, and
+    nothing is copied, except from a card and back: see --card-transport."""
 
     bucket_kb: AtLeastOne | None = None
     """Reduce the gradient in buckets of this many KB. [default: with --overlap 1024, else all at once]"""
@@ -73,7 +74,7 @@ def main(config: Config) -> None:
 
     from torch import nn
 
-    from farandole.collectives.all_reduce import ALL_REDUCES
+    from farandole.collectives.all_reduce import all_reduce_of
     from farandole.collectives.shared_memory import SharedVectors
     from farandole.data_parallel.audit import audited
     from farandole.data_parallel.mixed_precision import MixedPrecisionSGD
@@ -94,8 +95,10 @@ def main(config: Config) -> None:
 
     def strategy(world: World, model: nn.Module, loss: Loss) -> Strategy:
         make = optimizer_factory(config, model)
-        all_reduce, gradients = ALL_REDUCES.get(config.collective), None
-        if all_reduce is None:
+        gradients = None
+        if config.collective != "window":
+            all_reduce = all_reduce_of(config.collective, world.comm)
+        else:
             vectors = SharedVectors(world.comm, sum(each.numel() for each in trained(model)))
             gradients = vectors.own
 

@@ -23,12 +23,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
 from rich.table import Table
 
-from farandole.collectives.costs import Machine, bus_factor, coefficients, predicted_s
-from farandole.collectives.fitting import Measurement, fitted
-from farandole.collectives.schedules import ALL_REDUCE_NAMES, SCHEDULES
+from farandole.collectives.costs import Link, Machine, bus_factor, predicted_s
+from farandole.collectives.fitting import MODELLED, Measurement, fastest, fitted
+from farandole.collectives.schedules import SCHEDULES
 from farandole.report.table import binary
 from farandole_tools.bench import mpi_peers
 from farandole_tools.bench.allreduce_names import ADD, COPY, OURS
@@ -45,7 +44,6 @@ PEERS = {"mpi": "MPI_Allreduce", "Horovod": "Horovod", "Gloo": "Gloo", COPY: COP
 ADD_TOUCHES = 3  # vectors that an addition in place reads and writes
 MODEL_RANKS = (2, 3, 4, 7, 8, 16, 64)
 MODEL_SIZES = (1 << 10, 16 << 10, 256 << 10, 4 << 20, 64 << 20)
-MODELLED = tuple(name for name in ALL_REDUCE_NAMES if name in SCHEDULES)
 
 
 def rows(ranks: int, all_peers: bool = False, large: bool = False) -> list[dict[str, Any]]:
@@ -121,14 +119,12 @@ def fit(found: Medians, ranks: int) -> Machine:
 def notes(rows: list[dict[str, Any]]) -> list[str | Table]:
     """Return the fastest of each size, the model's three figures, and which schedule it takes to be best where."""
     sizes = sorted({row["size"] for row in rows})
-    fastest = {
-        size: min((row for row in rows if row["size"] == size), key=lambda row: row["median_s"]) for size in sizes
-    }
-    said = "; ".join(f"{binary(size)}: {row['name']}" for size, row in fastest.items())
+    best = {size: min((row for row in rows if row["size"] == size), key=lambda row: row["median_s"]) for size in sizes}
+    said = "; ".join(f"{binary(size)}: {row['name']}" for size, row in best.items())
     tuned = [
         f"the fastest of {peer}: "
-        + "; ".join(f"{binary(size)}: {row['peers'][peer]['tuning']}" for size, row in fastest.items())
-        for peer, its in next(iter(fastest.values()))["peers"].items()
+        + "; ".join(f"{binary(size)}: {row['peers'][peer]['tuning']}" for size, row in best.items())
+        for peer, its in next(iter(best.values()))["peers"].items()
         if "tuning" in its
     ]
     if sizes[0] in LARGE:  # long vectors alone say nothing about α
@@ -138,9 +134,6 @@ def notes(rows: list[dict[str, Any]]) -> list[str | Table]:
     figures = f"α = {alpha * 1e6:.3g} µs, β = {beta * 1e9:.3g} ns a byte, γ = {gamma * 1e9:.3g} ns a byte"
     table = Table("ranks", *map(binary, MODEL_SIZES), title="the schedule that is fastest by the model")
     for ranks in MODEL_RANKS:
-        terms = {name: coefficients(SCHEDULES[name][0], ranks) for name in MODELLED}
-        best = (
-            min(terms, key=lambda name: np.dot(terms[name], (alpha, size * beta, size * gamma))) for size in MODEL_SIZES
-        )
-        table.add_row(str(ranks), *best)
+        machine = Machine(Link(alpha, beta), gamma)
+        table.add_row(str(ranks), *(fastest(machine, ranks, size) for size in MODEL_SIZES))
     return [f"the fastest of ours: {said}", *tuned, f"the model: {figures}", table]
