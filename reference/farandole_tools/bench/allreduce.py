@@ -35,7 +35,7 @@ from farandole_tools.bench.interleaved_timing import Medians, medians, row, why_
 from farandole_tools.bench.mpi_peers import Setting
 
 ROUNDS_PROGRAM = "farandole_tools.bench.allreduce_rounds"
-SIZES = {4 << 10: 30, 64 << 10: 30, 1 << 20: 20, 16 << 20: 8, 64 << 20: 5}  # in bytes → rounds of a sweep
+SIZES = {4 << 10: 30, 64 << 10: 30, 256 << 10: 20, 1 << 20: 20, 16 << 20: 8, 64 << 20: 5}  # bytes → rounds of a sweep
 LARGE = {256 << 20: 3, 1 << 30: 2}
 SWEEPS = 3
 APART = ("Horovod", "Gloo")
