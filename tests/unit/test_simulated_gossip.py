@@ -17,9 +17,9 @@ from farandole.cost.quadratic import CURVATURES
 from farandole.cost.setting import Draws, Setting
 from farandole.cost.stragglers import Slow, parse
 from farandole.decentralised.mixing import consensus_error, mixing_matrix
-from farandole.decentralised.simulation import train
 from farandole.decentralised.topologies import TOPOLOGIES, topology
 from farandole.errors import UsageError
+from tests.unit.gossip_simulation import train
 
 LINK, NBYTES = Link(1e-3, 1e-8), 1e6
 MESSAGE_S = 1e-3 + 1e6 * 1e-8

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from farandole.decentralised.mixing import consensus_error
-from farandole.decentralised.simulation import train, train_by_pushing
 from farandole.decentralised.topologies import topology
+from tests.unit.gossip_simulation import train, train_by_pushing
 
 RANKS, LENGTH, STEPS, LR = 8, 5, 60, 0.1
 TARGETS = np.random.default_rng(6).standard_normal((RANKS, LENGTH))

@@ -1,7 +1,7 @@
-"""Decentralised training of many ranks in one process, by the same steps.
+"""Decentralised training of many ranks in one process: the reference for `cost.gossip`.
 
-The steps and weights are those of `steps` and `mixing`; there are no messages, no time and no waiting. It shows what
-graphs do to learning: how far the copies are apart, and what their mean has learned.
+The steps and weights are those of `decentralised.steps` and `decentralised.mixing`; there are no messages, no time and
+no waiting. It shows what graphs do to learning: how far the copies are apart, and what their mean has learned.
 
     for copies in train(topology("ring", 64), start, gradient, lr=0.1, steps=100):
         print(consensus_error(copies))
