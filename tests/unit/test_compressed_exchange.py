@@ -10,9 +10,10 @@ import pytest
 
 from farandole.compression.choices import build
 from farandole.compression.compressor import Compressor, Vector
-from farandole.compression.exchange import bytes_leaving, decoded_sum, gather, swap_rows, transfer
+from farandole.compression.exchange import decoded_sum, gather, swap_rows, transfer
 from farandole.compression.non_finite import NotFinite, check_own, check_sum
 from farandole.compression.options import CompressionOptions
+from tests.expected_bytes import bytes_leaving
 from tests.unit.ranks_in_threads import Group, Rank
 
 ADVICE = "look at that rank's data and loss, or give a smaller --lr"

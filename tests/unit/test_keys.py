@@ -119,7 +119,7 @@ def test_a_new_server_takes_its_share_of_the_keys_and_no_others_move(servers: in
 @pytest.mark.parametrize("servers", [2, 4, 8, 16])
 def test_when_a_server_leaves_only_its_keys_move_and_to_all_the_others(servers: int) -> None:
     before = HashRing(range(servers))
-    after = before.without_server(0)
+    after = HashRing(range(1, servers))
     gone = [key for key in KEYS if before.server_of(key) != after.server_of(key)]
     assert {before.server_of(key) for key in gone} == {0}
     assert {after.server_of(key) for key in gone} == set(range(1, servers)), "not one neighbour bears it all"
@@ -141,7 +141,7 @@ def test_plain_hashing_would_move_nearly_everything(servers: int) -> None:
 @given(server_numbers, st.integers(1001, 2000))
 def test_a_server_that_joins_and_leaves_changes_nothing(servers: list[int], guest: int) -> None:
     ring = HashRing(servers, virtual_nodes=8)
-    again = ring.with_server(guest).without_server(guest)
+    again = HashRing((each for each in ring.with_server(guest).servers if each != guest), virtual_nodes=8)
     assert all(ring.server_of(key) == again.server_of(key) for key in range(100))
 
 
@@ -201,8 +201,6 @@ def test_impossible_rings_are_refused() -> None:
         (lambda: HashRing([1, 1]), "only once"),
         (lambda: HashRing([0], virtual_nodes=0), "0 virtual nodes"),
         (lambda: ring.with_server(0), "only once"),
-        (lambda: ring.without_server(1), "server 1 is not on the hash ring"),
-        (lambda: ring.without_server(0), "at least 1 server"),
     ):
         with pytest.raises(UsageError, match=message):
             make()

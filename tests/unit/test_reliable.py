@@ -6,6 +6,7 @@ import heapq
 from collections.abc import Callable
 from dataclasses import replace
 from itertools import count
+from math import inf
 
 import pytest
 from hypothesis import given, settings
@@ -20,10 +21,11 @@ Fate = Callable[[], list[float]]  # after how long each copy of a frame arrives
 Exchanged = tuple[list[list[bytes]], list[Channel]]
 
 
-def exchanged(sent: tuple[int, int], fate: Fate, limit_s: float = float("inf")) -> Exchanged:
+def exchanged(sent: tuple[int, int], fate: Fate, limit_s: float = inf) -> Exchanged:
     """Return what two channels deliver when each sends a number of messages over a link, event by event."""
-    ends = [Channel(limit_s, tries=10**6 if limit_s == float("inf") else 15) for _ in sent]
+    ends = [Channel(limit_s, tries=10**6 if limit_s == inf else 15) for _ in sent]
     delivered: list[list[bytes]] = [[], []]
+    acknowledged: list[set[int]] = [set(), set()]
     order, events = count(), []
 
     def put(frame: Frame, to: int, now: float) -> None:
@@ -34,10 +36,12 @@ def exchanged(sent: tuple[int, int], fate: Fate, limit_s: float = float("inf")) 
         for number in range(messages):
             put(ends[me].send(number % 3, bytes([me, number]), 0.0), 1 - me, 0.0)
     now = 0.0
-    while not all(end.is_idle for end in ends):
+    while [len(numbers) for numbers in acknowledged] != list(sent):
         now += SHORTEST_S / 2
         while events and events[0][0] <= now:
             at, _, to, frame = heapq.heappop(events)
+            if frame.payload is None:
+                acknowledged[to].add(frame.number)
             answer, arrived = ends[to].receive(frame, at)
             delivered[to] += [each.payload for each in arrived if each.payload is not None]
             if answer:
@@ -45,6 +49,7 @@ def exchanged(sent: tuple[int, int], fate: Fate, limit_s: float = float("inf")) 
         for me, end in enumerate(ends):
             for frame in end.again(now):
                 put(frame, 1 - me, now)
+    assert not any(end.again(inf) for end in ends), "no message is sent again that has been acknowledged"
     return delivered, ends
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from farandole.collectives.costs import Link
 from farandole.compression import choices
-from farandole.compression.exchange import bytes_leaving, bytes_of_ring
+from farandole.compression.exchange import bytes_of_ring
 from farandole.compression.majority_vote import MajorityVote
 from farandole.compression.options import CompressionOptions
 from farandole.compression.powersgd import PowerSGD
@@ -22,6 +22,7 @@ from farandole.cost.setting import Setting
 from farandole.cost.stragglers import parse
 from farandole.models.shape import Shape
 from farandole.models.transformer import transformer
+from tests.expected_bytes import bytes_leaving
 
 LENGTH = 12 * 32**2
 SETTING = Setting(4, 20, 0.1, parse("lognormal:0.5"), 4 * LENGTH, Link(1e-4, 1e-7), seed=2)

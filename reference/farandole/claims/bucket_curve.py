@@ -28,7 +28,7 @@ from farandole.runtime import rank_starter
 RANKS, STEPS = 4, 12
 SIZES_KB = (1, 62, 124, 248, 496, 992)  # each tensor; 1, 2, 4 and 8 layers; all 16
 TRAINING: dict[str, Any] = {"batch": 12 * RANKS, "steps": STEPS, "link_mbps": 150, "link_latency_ms": 1}
-TASK = "farandole.cost.paced_task:deep"
+WIDE, NARROW = "farandole.cost.paced_task:deep_wide", "farandole.cost.paced_task:deep_narrow"
 
 
 def paced_layers() -> Layers:
@@ -53,8 +53,8 @@ def calibrated() -> tuple[Link, float]:
     rank_starter.prepare()
     with TemporaryDirectory(prefix="farandole-claim-") as folder:
         runs = [
-            launch("sync_sgd", RANKS, timeout_s=TIMEOUT_S, out=Path(folder) / width, task=f"{TASK}_{width}", **TRAINING)
-            for width in ("wide", "narrow")
+            launch("sync_sgd", RANKS, timeout_s=TIMEOUT_S, out=Path(folder) / f"run-{number}", task=task, **TRAINING)
+            for number, task in enumerate((WIDE, NARROW))
         ]
         return measured_link(runs).link, fmean(runs[0].summary.compute_s) / STEPS
 
@@ -70,7 +70,7 @@ def curve() -> Measured:
     expected = {size: predicted(size, compute_s, link) for size in SIZES_KB}
 
     def measure(size: int, overlap: bool = True) -> float:
-        return step_s(trained("sync_sgd", RANKS, task=f"{TASK}_wide", bucket_kb=size, overlap=overlap, **TRAINING)[0])
+        return step_s(trained("sync_sgd", RANKS, task=WIDE, bucket_kb=size, overlap=overlap, **TRAINING)[0])
 
     found = {size: measure(size) for size in SIZES_KB}
     best, foreseen = min(found, key=lambda size: found[size]), min(expected, key=lambda size: expected[size])

@@ -38,10 +38,6 @@ class Trained:
         """Return the bytes of the rank that sent most."""
         return max(self.summary.bytes_sent or [0])
 
-    def steps_to(self, loss: float) -> int | None:
-        """Return the number of steps after which the loss is at or below `loss`; None: it never is."""
-        return next((step for step, value in enumerate(self.losses) if value <= loss), None)
-
 
 def trained(scenario: str, ranks: int, seeds: int = 1, **options: Any) -> list[Trained]:
     """Launch a scenario with seeds 0, 1, … one after the other.

@@ -65,12 +65,6 @@ def decoded_sum(compressor: Compressor, carried: Payload, length: int, ranks: in
     return total
 
 
-def bytes_leaving(compressor: Compressor, length: int, rank: int, ranks: int) -> int:
-    """Return the bytes that this rank sends in the next exchange of vectors of `length` entries."""
-    nbytes, kind = compressor.nbytes(length), compressor.sums_as
-    return (ranks - 1) * nbytes if kind is None else bytes_of_ring(nbytes // kind.itemsize, kind.itemsize, rank, ranks)
-
-
 def bytes_of_ring(length: int, itemsize: int, rank: int, ranks: int) -> int:
     """Return the bytes that this rank sends in a ring all-reduce: 2(P−1)/P of the vector, in whole entries."""
     parts = chunk_slices(length, ranks)

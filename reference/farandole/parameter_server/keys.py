@@ -97,16 +97,6 @@ class HashRing:
         """
         return HashRing((*self.servers, server), self.virtual_nodes)
 
-    def without_server(self, server: int) -> HashRing:
-        """Return a ring with `server` removed: its keys move, and no others.
-
-        Raises:
-            UsageError: it is not on the ring, or is the last one.
-        """
-        if server not in self.servers:
-            raise UsageError(f"server {server} is not on the hash ring: its servers are {list(self.servers)}")
-        return HashRing((other for other in self.servers if other != server), self.virtual_nodes)
-
 
 def assign_equally(ranges: Sequence[KeyRange], servers: Sequence[int]) -> Assignment:
     """Each server a contiguous run of `ranges`, whose numbers differ by at most one.

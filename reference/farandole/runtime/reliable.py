@@ -120,11 +120,6 @@ class Channel:
         self._unacknowledged: dict[int, Unacknowledged] = {}
         self._early: dict[int, Frame] = {}
 
-    @property
-    def is_idle(self) -> bool:
-        """Whether the peer has acknowledged everything."""
-        return not self._unacknowledged
-
     def send(self, tag: int, payload: bytes, now: float) -> Frame:
         """Return the first copy of a new message; the caller puts it on the link."""
         frame = Frame(self._next_sent, tag, payload, checksum=zlib.crc32(payload) if self.checksums else None)

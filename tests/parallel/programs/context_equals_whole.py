@@ -8,13 +8,14 @@ import torch
 from torch.nn.functional import scaled_dot_product_attention
 
 from farandole import tasks
+from farandole.compression.exchange import bytes_of_ring
 from farandole.data.sampler import EpochSampler
 from farandole.model_parallel.context import minimal
 from farandole.model_parallel.context.exchange import ContextGroup
 from farandole.model_parallel.context.options import ContextOptions
 from farandole.model_parallel.context.placement import PLACEMENTS
 from farandole.model_parallel.context.split import ATTENTIONS
-from farandole.model_parallel.context.traffic import attention_bytes, gradient_bytes
+from farandole.model_parallel.context.traffic import attention_bytes
 from farandole.model_parallel.context.training import ContextTraining
 from farandole.models.optimizers import maker
 from farandole.runtime.buffers import FlatBuffers, sha256
@@ -110,7 +111,7 @@ def training_of(**options):
         layers = options.depth * sum(
             attention_bytes(options.attention, training.group.placement, world.rank, row).values()
         )
-        gradients = gradient_bytes(len(flat.values), flat.values.itemsize, world.rank, world.size)
+        gradients = bytes_of_ring(len(flat.values), flat.values.itemsize, world.rank, world.size)
         assert sent == layers + gradients, (step, "bytes of a step")
     memory = training.memory()
     for what, held in memory["measured"].items():

@@ -8,8 +8,8 @@ import torch
 from torch import nn
 
 from farandole import tasks
+from farandole.compression.exchange import bytes_of_ring
 from farandole.data.sampler import EpochSampler
-from farandole.model_parallel.context.traffic import gradient_bytes
 from farandole.model_parallel.expert import minimal
 from farandole.model_parallel.expert.exchange import ExpertGroup
 from farandole.model_parallel.expert.mixture import Mixture
@@ -250,7 +250,7 @@ def training_of(**options):
         shares = [len(inputs) // world.size + (rank < len(inputs) % world.size) for rank in range(world.size)]
         of_token = [rank for rank, share in enumerate(shares) for _ in range(share * inputs.shape[1])]
         row = options.hidden * kind.itemsize
-        formula = gradient_bytes(sum(each.numel() for each in shared), kind.itemsize, world.rank, world.size)
+        formula = bytes_of_ring(sum(each.numel() for each in shared), kind.itemsize, world.rank, world.size)
         for layer in layers:
             formula += (world.size - 1) * options.top_k * options.experts * 8
             formula += 2 * sum(layer.crossing(owner, of_token)) * row

@@ -55,24 +55,18 @@ class Passage:
     """A whole schedule over a network.
 
     Attributes:
-        load: of the busiest wire, the seconds that it carries messages, for a vector of one byte and β = 1.
         bottleneck: the name of the wire at which most time is lost: stage by stage, what it needs longer than the
             hosts' own links would; "": none does.
         alike: how many wires lose as much.
     """
 
     stages: Sequence[Passed]
-    load: float
     bottleneck: str
     alike: int
 
     def seconds(self, nbytes: float, link: Link, hop_s: float) -> float:
         """Return for how long the messages of a vector of `nbytes` take."""
         return float(sum(stage.times * stage.arrivals(nbytes, link, hop_s).max() for stage in self.stages))
-
-    def bound_s(self, nbytes: float, link: Link) -> float:
-        """Return a time that no way of sharing the wires can beat: the busiest wire's load."""
-        return self.load * nbytes * link.beta
 
 
 def passage(stages: Sequence[Stage], placed: Placed, workers: int, per_node: int = 1, within: float = 0.0) -> Passage:
@@ -105,4 +99,4 @@ def passage(stages: Sequence[Stage], placed: Placed, workers: int, per_node: int
         passed.append(Passed(stage.times, alphas, further, shared))
     load, most = max(carried.values(), default=0.0), max(lost.values(), default=0.0)
     narrow = [name for name, seconds in lost.items() if most > load * EQUAL and seconds >= most * (1 - EQUAL)]
-    return Passage(passed, load, narrow[0] if narrow else "", len(narrow))
+    return Passage(passed, narrow[0] if narrow else "", len(narrow))

@@ -15,8 +15,6 @@ from __future__ import annotations
 import torch
 from torch import nn
 
-from farandole.collectives.ring import RING
-from farandole.collectives.steps import chunk_slices
 from farandole.model_parallel.context import steps
 from farandole.model_parallel.context.placement import Placement, length
 from farandole.model_parallel.context.steps import PassBlock, PassGradient
@@ -42,14 +40,6 @@ def attention_bytes(attention: str, placement: Placement, rank: int, row: int) -
         "forward": sum(map(sent, steps.forward(rank, ranks))),
         "backward": sum(map(sent, steps.backward(rank, ranks))),
     }
-
-
-def gradient_bytes(parameters: int, itemsize: int, rank: int, ranks: int) -> int:
-    """Return the bytes that `rank` sends to add up all gradients in a ring."""
-    lengths = [part.stop - part.start for part in chunk_slices(parameters, RING.chunks(ranks))]
-    return sum(
-        lengths[chunk] * itemsize for step in RING.steps(rank, ranks) for e in step.exchanges for chunk in e.sent
-    )
 
 
 def activation_bytes(attention: str, model: nn.Sequential, samples: int, placement: Placement, rank: int) -> int | None:
