@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from math import inf
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -14,7 +16,7 @@ def test_the_earliest_comes_first_and_of_equals_the_one_that_was_added_first(tim
     for number, time in enumerate(times):
         queue.add(time, (time, number))
     assert list(queue.events()) == sorted((time, number) for number, time in enumerate(times))
-    assert len(queue) == 0
+    assert (len(queue), queue.next) == (0, inf)
 
 
 def test_events_that_are_added_meanwhile_happen_too_and_the_clock_is_the_events() -> None:
@@ -34,4 +36,4 @@ def test_later_events_wait() -> None:
     for time in (1.0, 2.0, 3.0):
         queue.add(time, object())  # objects have no order: only times and numbers are compared
     assert len(list(queue.events(until=2.0))) == 2
-    assert (queue.now, len(queue)) == (2.0, 1)
+    assert (queue.now, len(queue), queue.next) == (2.0, 1, 3.0)

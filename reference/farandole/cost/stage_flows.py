@@ -14,7 +14,6 @@ from __future__ import annotations
 
 from collections import defaultdict, deque
 from dataclasses import dataclass, field
-from heapq import heappop, heappush
 from itertools import chain
 
 import numpy as np
@@ -28,6 +27,7 @@ from farandole.cost.setting import Vector
 from farandole.cost.stage_clock import program
 from farandole.errors import UsageError
 from farandole.model_parallel.step_order import Sent
+from farandole.runtime.event_queue import EventQueue
 
 MOST_SETS = 2_000  # of messages under way, whose rates are kept
 MOST_RATES = 20_000_000  # that are computed: about a minute
@@ -115,8 +115,7 @@ class StageFlows:
         self.late = {message: np.zeros(division.data) for message in messages}
         self.lost: defaultdict[str, float] = defaultdict(float)
         self.last = 0.0
-        self._events: list[tuple[float, int, Worker, Sent | None]] = []  # a pass has ended, or a message arrives
-        self._number = 0  # of events, so that two at the same time are in order
+        self._events = EventQueue[tuple[Worker, Sent | None]]()  # a pass has ended, or a message arrives
         self._flows: list[Flow] = []
         self._left: Vector = np.zeros(0)  # seconds that each flow would still take by itself
         self._known: dict[tuple[Ends, ...], Shares] = {}
@@ -134,7 +133,7 @@ class StageFlows:
         while self._events or self._flows:
             shares = self._shares()
             needed = self._left / shares.rates
-            then = min(now + float(needed.min(initial=np.inf)), self._events[0][0] if self._events else np.inf)
+            then = min(now + float(needed.min(initial=np.inf)), self._events.next)
             soon = then + EQUAL * (then - now)  # what differs by less than rounding is at the same time
             for wire, share in shares.lost.items():
                 self.lost[wire] += share * (then - now)
@@ -142,8 +141,7 @@ class StageFlows:
             ended, now = now + needed <= soon, then
             if ended.any():
                 self._end(ended, now)
-            while self._events and self._events[0][0] <= soon:
-                _, _, worker, arrived = heappop(self._events)
+            for worker, arrived in self._events.events(until=soon):
                 if arrived:
                     worker.arrived.add(arrived)
                 if arrived == worker.waits_for:
@@ -165,12 +163,8 @@ class StageFlows:
                     self._begin(worker, now)
             elif seconds:
                 self.last = max(self.last, now + seconds)
-                self._add(now + seconds, worker, None)
+                self._events.add(now + seconds, (worker, None))
                 return
-
-    def _add(self, at: float, worker: Worker, arrived: Sent | None) -> None:
-        self._number += 1
-        heappush(self._events, (at, self._number, worker, arrived))
 
     def _begin(self, worker: Worker, now: float) -> None:
         """Put the first message of a worker's queue on its way, one flow for each tensor rank."""
@@ -196,7 +190,7 @@ class StageFlows:
             longest = max(len(self._network.route(*each)) for each in ends)
             late = self._link.alpha + (longest - self._network.nearest) * self._hop_s
             self.late[message][copy] = late
-            self._add(now + late, self._workers[copy][message[-1]], message)
+            self._events.add(now + late, (self._workers[copy][message[-1]], message))
             if sender.queue:
                 self._begin(sender, now)
 

@@ -10,7 +10,8 @@ link that carries both directions at the same time is two. One server's links st
 
 Events of the same time happen in the order in which they were added, as those of `runtime.event_queue` do.
 
-Computations wait in a heap, O(log n) for each. Messages keep their order and need none. With thousands of workers
+Computations wait in a heap, O(log n) for each. Messages keep their order and need none. One `EventQueue` for both would
+have the same results, and a simulation would take about a tenth longer. With thousands of workers
 `cost/event_windows.py` has the same results in half of the time.
 """
 

@@ -2,6 +2,7 @@
 
     queue.add(2.5, event)                  `event` happens at 2.5
     for event in queue.events(): …         the earliest first; `queue.now` is its time; `add` may be called meanwhile
+    queue.next                             when the earliest will happen, for a loop that has other things to wait for
 
 Events of the same time happen in the order in which they were added, so a simulation is the same every time. Cost:
 O(log n) for n events that are still to happen. Source: Law, "Simulation modeling and analysis", 2015, chapter 1.
@@ -31,6 +32,11 @@ class EventQueue(Generic[Event]):
 
     def __len__(self) -> int:
         return len(self._heap)
+
+    @property
+    def next(self) -> float:
+        """Return the time of the earliest event; infinity: there is none."""
+        return self._heap[0][0] if self._heap else inf
 
     def add(self, time: float, event: Event) -> None:
         """Let `event` happen at `time`."""
