@@ -75,6 +75,7 @@ def launch(
                 follow=follow,
                 progress=progress,
                 outlives=config.outlives,
+                reads_cards=config.card_transport == "direct",
                 name=f"-m {module.__name__}",
             )
             output = str(started)

@@ -69,19 +69,27 @@ def test_whether_ranks_outlive_each_other_is_asked_of_ompi_info_if_it_is_there(
 
 
 @pytest.mark.parametrize(
-    ("nodes", "outlives", "given"), [(1, False, True), (1, True, True), (2, True, True), (2, False, False)]
+    ("nodes", "outlives", "reads_cards", "given"),
+    [
+        (1, False, False, True),
+        (1, True, False, True),
+        (1, False, True, False),
+        (1, True, True, True),
+        (2, True, False, True),
+        (2, False, False, False),
+    ],
 )
-def test_between_hosts_only_trainings_that_outlive_ranks_give_up_the_fast_network(
-    nodes: int, outlives: bool, given: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_between_hosts_or_cards_only_trainings_that_outlive_ranks_give_up_the_fast_network(
+    nodes: int, outlives: bool, reads_cards: bool, given: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With ULFM Open MPI sends by ob1 alone, over TCP. The mpirun here starts nothing, and writes how it is called."""
+    """With ULFM Open MPI sends by ob1 alone: over TCP, without UCX. The mpirun here writes how it is called."""
     (tmp_path / "mpirun").write_text(f'#!/bin/sh\necho "$@" >{tmp_path}/words\n')
     (tmp_path / "mpirun").chmod(0o755)
     monkeypatch.setattr(mpirun, "detect", lambda: Mpi(tmp_path / "mpirun", "Open MPI", (5, 0, 11), True))
     monkeypatch.setattr(surroundings, "nodes", lambda environ: nodes)
     monkeypatch.chdir(tmp_path)
     with pytest.raises(LaunchError):
-        run_ranks(["x"], 2, outlives=outlives)
+        run_ranks(["x"], 2, outlives=outlives, reads_cards=reads_cards)
     assert ("--with-ft ulfm" in (tmp_path / "words").read_text()) == given
 
 

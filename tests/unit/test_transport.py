@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 import torch
 
-from farandole.errors import UsageError
+from farandole import launching
+from farandole.errors import LaunchError, UsageError
 from farandole.runtime import transport
 from farandole.runtime.faults import Fail
 from farandole.runtime.transport import chosen, of_rank
@@ -74,6 +77,21 @@ def test_what_is_for_the_hosts_memory_has_a_note_for_cards_that_names_what_does_
         assert note.startswith(f"--collective {name} is for the host's memory: each gradient is copied there")
         assert note.endswith("ring, or mpi, with --card-transport direct; ddp_sgd --backend nccl")
         assert "\n" not in note
+
+
+def test_direct_is_launched_with_an_mpi_that_reads_cards(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Such a launch has no ULFM, with which Open MPI would leave UCX out (`Mpi.between`)."""
+    launched = []
+
+    def not_started(*_: object, **named: object) -> None:
+        launched.append((named["outlives"], named["reads_cards"]))
+        raise LaunchError("nothing is started here")
+
+    monkeypatch.setattr(launching, "run_ranks", not_started)
+    for wanted in ("staged", "auto", "direct"):
+        with pytest.raises(LaunchError):
+            launching.launch("sync_sgd", 2, card_transport=wanted, out=tmp_path / wanted)
+    assert launched == [(False, False), (False, False), (False, True)]
 
 
 def test_mpi_is_not_asked_where_it_makes_no_difference(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -97,6 +97,7 @@ def run_ranks(
     progress: bool = False,
     with_torch: bool = True,
     outlives: bool = True,
+    reads_cards: bool = False,
     name: str | None = None,
 ) -> Output:
     """Run a Python program on `ranks` processes and wait for its end.
@@ -110,6 +111,7 @@ def run_ranks(
             it, which is sooner than by `rank_starter`.
         outlives: the program may continue when a rank has died. False, if it cannot: then several hosts use their
             fast network (`Mpi.between`).
+        reads_cards: MPI is given the memory of cards, and has to be free in how it sends (`Mpi.between`).
         name: of the program, for messages. [default: its first two words]
 
     Raises:
@@ -123,7 +125,7 @@ def run_ranks(
     mpi, hosts = mpirun.detect(), placement.chosen()
     number = uuid.uuid4().hex
     shared = os.getcwd() if surroundings.nodes(os.environ) > 1 else None
-    mpi = mpi.between(several_hosts=bool(hosts or shared), outlives=outlives)
+    mpi = mpi.between(several_hosts=bool(hosts or shared), outlives=outlives, reads_cards=reads_cards)
     with signals.held() as held, guard.temporary_folder("farandole-", shared, number) as scratch:
         environment = mpi.environment(surroundings.mended(os.environ), None if shared else scratch) | {
             rank.SCRATCH: str(scratch),

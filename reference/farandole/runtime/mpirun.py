@@ -69,16 +69,18 @@ class Mpi:
                 flags += ["--with-ft", "ulfm"]
         return [str(self.mpirun), *flags, *program]
 
-    def between(self, several_hosts: bool, outlives: bool) -> Mpi:
+    def between(self, several_hosts: bool, outlives: bool, reads_cards: bool = False) -> Mpi:
         """Return this MPI with ULFM where the launch needs it, or where it costs nothing.
 
-        With it Open MPI sends by its component ob1 alone, and so between hosts over TCP, whatever network there is. On
-        one host that changes nothing, and the survivors of any failure name the dead rank.
+        With it Open MPI sends by its component ob1 alone, and so between hosts over TCP, whatever network there is, and
+        between cards without UCX. For memory of one host that changes nothing, and the survivors of any failure name
+        the dead rank.
 
         Args:
             outlives: the training continues when a rank has died.
+            reads_cards: MPI is given the memory of cards (`--card-transport direct`).
         """
-        tolerant = self.fault_tolerant and (outlives or not several_hosts)
+        tolerant = self.fault_tolerant and (outlives or not (several_hosts or reads_cards))
         return replace(self, fault_tolerant=tolerant, outlives=outlives)
 
     def environment(self, base: Mapping[str, str], folder: Path | None = None) -> dict[str, str]:
