@@ -71,11 +71,9 @@ CASES: list[tuple[str, int, dict[str, Any]]] = [
     ("pipeline", 2, BY_LAYERS | {"schedule": "dualpipe", "depth": 7}),
     ("pipeline", 2, TEXT | BY_LAYERS | {"recompute": "selective", "unfused_attention": True}),
     ("pipeline", 2, TEXT | BY_LAYERS | {"offload_activations": "disk"}),
-    ("tensor_split", 2, TEXT | {"sequence_parallel": True}),
     ("tensor_split", 2, {}),
     ("hybrid", 4, BY_LAYERS | {"pipeline_ranks": 2, "optimizer": "adam", "lr": 0.003, "shard_optimizer": True}),
     ("context_parallel", 2, LANGUAGE),
-    ("context_parallel", 2, LANGUAGE | {"attention": "ulysses"}),
     ("expert_parallel", 2, LANGUAGE),
     ("grid", 4, SIX_AXES | {"shard_ranks": 2, "tensor_ranks": 2}),
     ("grid", 4, SIX_AXES | {"pipeline_ranks": 2, "context_ranks": 2, "recompute": "full"}),
@@ -83,16 +81,28 @@ CASES: list[tuple[str, int, dict[str, Any]]] = [
     ("parameter_server", 4, {"sync": "bsp"}),
     ("parameter_server", 5, {"sync": "bsp", "servers": 2, "compressor": "qsgd"}),
     ("restart", 2, {"dropout": 0.0, "checkpoint_every": 5}),
-    ("membership", 3, {"dropout": 0.0, "fail": "rank=2,step=7"}),
-    ("elastic_diloco", 3, {"dropout": 0.0, "period": 5, "fail": "rank=2,step=7"}),
-    ("backup", 4, KILLED | {"spares": 1}),
-    ("backup", 3, KILLED | {"optimizer": "adam", "lr": 0.003, "shard_optimizer": True}),
     ("small_network", 2, {"epochs": 1}),
     ("sync_sgd", 2, {"model": "cnn", "hidden": 16}),
     ("sync_sgd", 2, {"precision": "float16"}),
     ("search", 2, {"trials": 4}),
     ("sync_cost", 2, {"steps": 16}),
     ("online", 4, {"steps": None}),
+]
+WITH_FOUR_RANKS = [(scenario, 4, options) for scenario, ranks, options in CASES if ranks == 2]
+TWO_HEADS: list[tuple[str, int, dict[str, Any]]] = [  # which cannot be divided over four ranks
+    ("tensor_split", 2, TEXT | {"sequence_parallel": True}),
+    ("context_parallel", 2, LANGUAGE | {"attention": "ulysses"}),
+]
+CASES += TWO_HEADS
+FOUR_HEADS = {"hidden": 64, "lr": 0.01}  # with the usual lr rounding grows in 20 steps
+WITH_FOUR_RANKS += [(scenario, 4, options | FOUR_HEADS) for scenario, _, options in TWO_HEADS]
+# A rank dies, and what the others compute afterwards does not depend on when they noticed. make test runs the first.
+WITH_A_DEATH: list[tuple[str, int, dict[str, Any]]] = [
+    ("parameter_server", 5, {"sync": "bsp", "servers": 2, "replicas": 2, "hidden": 32, "fail": "rank=1,step=9"}),
+    ("membership", 3, {"dropout": 0.0, "fail": "rank=2,step=7"}),
+    ("elastic_diloco", 3, {"dropout": 0.0, "period": 5, "fail": "rank=2,step=7"}),
+    ("backup", 4, KILLED | {"spares": 1}),
+    ("backup", 3, KILLED | {"optimizer": "adam", "lr": 0.003, "shard_optimizer": True}),
 ]
 # Their results depend on when messages arrive, or on the ranks' speed.
 BY_TIME: list[tuple[str, int, dict[str, Any]]] = [
@@ -160,6 +170,21 @@ def test_a_card_learns_what_the_processor_learns(
     compare(device, scenario, ranks, options, tmp_path)
 
 
+@pytest.mark.soak
+@pytest.mark.parametrize("device", ["card"], indirect=True)
+@pytest.mark.parametrize(("scenario", "ranks", "options"), WITH_FOUR_RANKS)
+def test_so_do_four_ranks(device: str, scenario: str, ranks: int, options: dict[str, Any], tmp_path: Path) -> None:
+    compare(device, scenario, ranks, options, tmp_path)
+
+
+@on_cards(pytest.mark.one_in(len(WITH_A_DEATH)))
+@pytest.mark.parametrize(("scenario", "ranks", "options"), WITH_A_DEATH)
+def test_a_death_changes_no_more_on_a_card(
+    device: str, scenario: str, ranks: int, options: dict[str, Any], tmp_path: Path
+) -> None:
+    compare(device, scenario, ranks, options, tmp_path)
+
+
 @pytest.mark.parametrize("device", [CUDA], indirect=True)
 @pytest.mark.parametrize(("scenario", "ranks", "options"), DDP)
 def test_ddp_learns_on_a_card_what_it_learns_on_the_processor(
@@ -178,7 +203,7 @@ def test_it_learns_on_a_card(device: str, scenario: str, ranks: int, options: di
 
 
 def test_every_scenario_has_a_case() -> None:
-    assert {scenario for scenario, _, _ in CASES + BY_TIME + DDP} | WITHOUT_A_CASE == set(METHODS)
+    assert {scenario for scenario, _, _ in CASES + WITH_A_DEATH + BY_TIME + DDP} | WITHOUT_A_CASE == set(METHODS)
 
 
 @pytest.mark.parametrize("device", [CUDA], indirect=True)
