@@ -12,6 +12,7 @@ from farandole.parameter_server.chain_replication import ChainReplication
 from farandole.parameter_server.header import Header, Kind
 from farandole.parameter_server.manager import Manager
 from farandole.parameter_server.placement import Placement
+from farandole.parameter_server.training import note_excluded
 
 SILENCE_S = 30.0
 
@@ -34,3 +35,11 @@ def test_whoever_is_silent_is_taken_for_dead_but_not_by_one_who_has_not_listened
         manager.tick()
     assert manager.silent == [2]
     assert sent == [(Kind.GONE, 2)]
+
+
+def test_a_training_says_which_workers_it_went_on_without(capsys: pytest.CaptureFixture[str]) -> None:
+    note_excluded([], SILENCE_S)
+    assert capsys.readouterr().err == ""
+    note_excluded([2], SILENCE_S)
+    [line] = capsys.readouterr().err.splitlines()
+    assert line.startswith("farandole: rank 2 sent nothing for 30 s (--hang-after); the others went on without it")

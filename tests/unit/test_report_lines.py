@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
+from itertools import permutations
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from farandole.parameter_server.core.policies import BSP, Apply, Partial, Policy, Push
 from farandole.parameter_server.header import Header, Kind
 from farandole.parameter_server.report_lines import ByCount, ByStep, ReportLines
+from farandole.parameter_server.reports import Reports
 
 WORKERS = [3, 4, 5]
 STEPS = 12
@@ -91,3 +95,23 @@ def test_where_the_living_do_a_dead_workers_work_lines_are_counted() -> None:
     assert lines.leave(4) == []
     lines.add(report(3, 6))
     assert [len(line) for line in lines.end()] == [1]
+
+
+def test_a_lines_loss_does_not_depend_on_the_order_in_which_reports_arrive() -> None:
+    """Added up as they arrive, these three would have sums that differ in the last digit."""
+    losses = {3: 0.1, 4: 0.2, 5: 0.3}
+    logged: list[dict[str, float]] = []
+    recorder: Any = SimpleNamespace(
+        world=SimpleNamespace(rank=1, begin_step=lambda step: None),
+        writes=True,
+        elapsed_s=0.0,
+        watch=lambda *_: None,
+        log=lambda **line: logged.append(line),
+    )
+    for order in permutations(losses):
+        reports = Reports(recorder, ByStep(WORKERS), STEPS)
+        for worker in order:
+            reports.add(Header(Kind.REPORT, source=worker, worker=worker, clock=0, samples=1, loss=losses[worker]))
+    assert len({sum(losses[worker] for worker in order) for order in permutations(losses)}) == 2
+    assert len(logged) == 6
+    assert len({line["loss"] for line in logged}) == 1

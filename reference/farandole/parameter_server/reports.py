@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from operator import attrgetter
 
 from farandole.parameter_server import choices
 from farandole.parameter_server.chain_replication import ChainReplication
@@ -65,7 +66,7 @@ class Reports:
             self.failure_log.close()
 
     def _write(self, lines: Sequence[Sequence[Header]]) -> None:
-        for reports in lines:
+        for reports in (sorted(line, key=attrgetter("worker")) for line in lines):  # a sum depends on their order
             samples = sum(report.samples for report in reports)
             self.loss = sum(report.loss * report.samples for report in reports) / samples if samples else 0.0
             step, more = len(self._lines), self._more(reports)

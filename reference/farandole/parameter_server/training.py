@@ -7,6 +7,7 @@ update (5); repeat (6).
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -90,6 +91,8 @@ def train(scenario: str, options: PolicyOptions, make_workload: MakeWorkload) ->
             watch=watch.work if watch else None,
             left=reports.left,
         )
+        if not failure_log:
+            note_excluded(outcome.dead, options.hang_after)
         tables = [workload.complete(table) for table in outcome.tables]
         found = [workload.judged(table, world.rank in group) for table, group in zip(tables, groups, strict=True)]
         judged = [metrics for metrics in found if metrics is not None]
@@ -104,6 +107,17 @@ def train(scenario: str, options: PolicyOptions, make_workload: MakeWorkload) ->
             ring_bytes=workload.plain_bytes,
             stopping=watch.figures() if watch else None,
             **outcome.figures(),
+        )
+
+
+def note_excluded(workers: Sequence[int], silence_s: float) -> None:
+    """Print which workers the manager has declared dead because they sent nothing: the result is not the usual one."""
+    for worker in workers:
+        print(
+            f"farandole: rank {worker} sent nothing for {silence_s:g} s (--hang-after); the others went on without it, "
+            "and the result differs from that of all workers",
+            file=sys.stderr,
+            flush=True,
         )
 
 
