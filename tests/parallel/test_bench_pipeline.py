@@ -105,7 +105,7 @@ def test_table_and_json_name_the_peers_that_could_not_run(
     assert "rank 2 waited" in capsys.readouterr().out
     bench("pipeline", json_=True)
     expected = pipeline.rows(4)
-    versions.add_to(expected)
+    versions.add_to(expected, pipeline.TUNING)
     assert json.loads(capsys.readouterr().out) == expected
 
 

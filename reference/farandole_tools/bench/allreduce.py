@@ -33,6 +33,7 @@ from farandole_tools.bench import mpi_peers
 from farandole_tools.bench.allreduce_names import ADD, COPY, OURS
 from farandole_tools.bench.interleaved_timing import Medians, medians, row, why_not
 from farandole_tools.bench.mpi_peers import Setting
+from farandole_tools.bench.versions import AS_INSTALLED, HOROVOD
 
 ROUNDS_PROGRAM = "farandole_tools.bench.allreduce_rounds"
 SIZES = {4 << 10: 30, 64 << 10: 30, 256 << 10: 20, 1 << 20: 20, 16 << 20: 8, 64 << 20: 5}  # bytes → rounds of a sweep
@@ -41,6 +42,12 @@ SWEEPS = 3
 APART = ("Horovod", "Gloo")
 COPIES = "a copy by each"
 PEERS = {"mpi": "MPI_Allreduce", "Horovod": "Horovod", "Gloo": "Gloo", COPY: COPIES}
+TUNING = {
+    "MPI": AS_INSTALLED,
+    "Horovod": HOROVOD,
+    "Gloo": "as installed, over TCP",
+    COPIES: "numpy.copyto in every rank at the same time",
+}
 ADD_TOUCHES = 3  # vectors that an addition in place reads and writes
 MODEL_RANKS = (2, 3, 4, 7, 8, 16, 64)
 MODEL_SIZES = (1 << 10, 16 << 10, 256 << 10, 4 << 20, 64 << 20)
@@ -99,11 +106,11 @@ def best(peer: str, settings: Sequence[Setting], seconds: dict[str, float], own_
     """Return a row's entry for an MPI in the fastest of its settings, as which Open MPI has what is installed, too."""
     found = {each.tuning: seconds[str(each)] for each in settings if each.peer == peer and str(each) in seconds}
     if peer == mpi_peers.TUNED:
-        found[mpi_peers.AS_INSTALLED] = seconds["mpi"]
-    if not found:
-        return {"error": "no launch of it succeeded"}
-    tuning = min(found, key=lambda name: found[name])
+        found[AS_INSTALLED] = seconds["mpi"]
     [version] = {each.version for each in settings if each.peer == peer}
+    if not found:
+        return {"error": "no launch of it succeeded", "version": version, "tuning": "each of its settings"}
+    tuning = min(found, key=lambda name: found[name])
     return {"median_s": found[tuning], "ratio": found[tuning] / own_s, "version": version, "tuning": tuning}
 
 
@@ -125,7 +132,7 @@ def notes(rows: list[dict[str, Any]]) -> list[str | Table]:
         f"the fastest of {peer}: "
         + "; ".join(f"{binary(size)}: {row['peers'][peer]['tuning']}" for size, row in best.items())
         for peer, its in next(iter(best.values()))["peers"].items()
-        if "tuning" in its
+        if peer not in PEERS.values() and "median_s" in its
     ]
     if sizes[0] in LARGE:  # long vectors alone say nothing about α
         return [f"the fastest of ours: {said}", *tuned]

@@ -33,6 +33,7 @@ RECIPE: dict[str, Any] = {"data": "mnist5k", "hidden": 256, "batch": 512, "lr": 
 INPUTS = 784
 TRIED = 60  # steps, from which the number follows that takes as long as is planned
 UNDISTURBED = "no deaths"
+TUNING = {UNDISTURBED: "the same training without --chaos, and without what replaces the dead"}
 METHODS: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {  # name → scenario, options, more where ranks die
     "membership": ("membership", {}, {"spawn": 100}),
     "membership with spares": ("membership", {}, {"spares": 6}),

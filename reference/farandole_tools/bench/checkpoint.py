@@ -26,6 +26,11 @@ MIB = 1 << 20
 ROUNDS = {64 * MIB: 7, 1024 * MIB: 5}  # bytes of the state → rounds, of which the first does not count
 OURS = "ours"
 TIMES = {"stall_s": "stall", "written_s": "until on the disk"}
+TUNING = {
+    "torch DCP async": "as installed: written by a thread, flushed, over Gloo",
+    "torch DCP": "as installed: one file for each rank, flushed, over Gloo",
+    "torch.save": "followed by fsync",
+}
 TIMEOUT_S = 600.0
 
 

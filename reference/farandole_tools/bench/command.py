@@ -83,7 +83,7 @@ def bench(
         more |= ({"all_peers": True} if peers == "all" else {}) | ({"large": True} if large else {})
         with _under_way(each, done, len(names)):
             rows = module.rows(ranks, **more)
-        versions.add_to(rows)
+        versions.add_to(rows, module.TUNING)
         found += rows
         if not json_:
             console.print(_table(rows))

@@ -36,6 +36,7 @@ NETWORK: dict[str, Any] = {
 STRAGGLER: dict[str, Any] = {"steps": 800}
 CHANGE = 200  # the step from which on another rank is the straggler
 CONTROLLER = "controller"
+TUNING = {"period": "the same period from the first step to the last"}
 DIVISIONS: dict[str, dict[str, Any]] = {"equal steps": {"equal_steps": True}, "by speed": {}}
 
 Seconds = list[float | None]  # of each round; None: it did not get there

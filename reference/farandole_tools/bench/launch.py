@@ -27,6 +27,12 @@ SWEEPS = 5
 TIMEOUT_S = 300
 EACH_IMPORTS, TORCHRUN, TORCH_ALONE = "each rank imports torch", "torchrun", "import torch"
 OURS = "launch"
+TORCHRUNS_ENVIRONMENT = {"OMP_NUM_THREADS": "1"}
+TUNING = {
+    EACH_IMPORTS: f"{fork_client.ADDRESS}=0",
+    TORCHRUN: "--standalone, over Gloo; OMP_NUM_THREADS=1",
+    TORCH_ALONE: "python -P -c 'import torch'",
+}
 
 
 def rows(ranks: int) -> list[dict[str, Any]]:
@@ -56,7 +62,7 @@ def systems(ranks: int) -> dict[str, tuple[list[str], dict[str, str]]]:
     return {
         OURS: (ours, {}),
         EACH_IMPORTS: (ours, {fork_client.ADDRESS: "0"}),
-        TORCHRUN: ([*torchrun, "-m", "farandole_tools.bench.launch_torchrun"], {"OMP_NUM_THREADS": "1"}),
+        TORCHRUN: ([*torchrun, "-m", "farandole_tools.bench.launch_torchrun"], TORCHRUNS_ENVIRONMENT),
         TORCH_ALONE: (["-c", "import torch"], {}),
     }
 

@@ -29,6 +29,7 @@ from farandole_tools.bench.dynamic import time_to
 ROUNDS = 3
 TARGET = 0.5
 PEER = "ring"
+TUNING = {PEER: "synchronous SGD with the options of all methods"}
 RECIPE: dict[str, Any] = {"data": "mnist5k", "hidden": 64, "batch": 256, "lr": 0.2, "steps": 160}
 CONDITIONS = ("fast", "100 Mbit/s", "straggler")
 

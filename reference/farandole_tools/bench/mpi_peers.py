@@ -23,9 +23,9 @@ from farandole.errors import UsageError
 from farandole.runtime import mpirun
 from farandole.runtime.mpirun import CHOSEN
 from farandole.runtime.rank_starter import MODULE
+from farandole_tools.bench.versions import AS_INSTALLED
 from farandole_tools.forked_ranks.fork_client import ADDRESS
 
-AS_INSTALLED = "as installed"
 TUNED = "Open MPI, tuned"
 OPEN_MPIS_ALGORITHMS = (  # of its component "tuned", by number
     "basic linear", "nonoverlapping", "recursive doubling", "ring", "segmented ring", "Rabenseifner",

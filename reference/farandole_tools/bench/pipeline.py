@@ -25,6 +25,11 @@ from farandole_tools.bench.pipeline_task import COMPUTING, LAYER_SPLIT, SCHEDULE
 ROUNDS_PROGRAM = "farandole_tools.bench.pipeline_rounds"
 FIRST = "1f1b"  # is put beside all of torch's
 SAMPLES = (8, 2)  # of a micro-batch: computing is nearly all there is to do, or some of it
+TUNING = {
+    "Schedule": "as installed, over Gloo; the stages and micro-batches of ours",
+    LAYER_SPLIT: "the whole batch at once",
+    COMPUTING: "the passes of 1F1B, without messages",
+}
 ROUNDS = 15
 WARM_UP = 2
 TRIAL = 2  # rounds of a system alone

@@ -24,7 +24,8 @@ from statistics import median
 from typing import Any
 
 from farandole.errors import UsageError
-from farandole_tools.bench.ps_peers.launching import mpi_rounds, ray_rounds, why_no_ray
+from farandole_tools.bench.ps_peers.launching import ROUNDS_IN_STORE, mpi_rounds, ray_rounds, why_no_ray
+from farandole_tools.bench.versions import AS_INSTALLED
 
 NAME = "push and pull"
 OURS = "farandole_tools.bench.ps_rounds"
@@ -34,6 +35,14 @@ TOUCHED, WIDTH = 20_000, 64  # rows of a sparse push, of the 156,250 rows that t
 SPARSE = f"{TOUCHED:,} rows"
 SWEEPS = 3
 ROUNDS = 10
+TUNING = {
+    "Ray": f"an object store for {ROUNDS_IN_STORE} rounds, without its dashboard",
+    "torch RPC": "as installed: TensorPipe's own choice of transport, 16 threads, on the loopback interface",
+    "MPI": AS_INSTALLED,
+    "copy": "numpy.copyto in one process",
+    "copies": "numpy.copyto in every rank at the same time",
+    NAME: "one server, in a shared window; each worker copies the parameters",
+}
 WARM_UP = 10  # rounds until Ray writes to pages of its store for the second time
 
 # The number of rounds → the seconds of each.

@@ -46,6 +46,17 @@ TORCHRUN = "farandole_tools.bench.recovery_torchrun"
 LONG: dict[str, Any] = {"steps": 1000, "slow": "rank=0,factor=20"}  # longer than a process's start; rank 0 sleeps
 GLOO_TIMEOUT_S = 5  # Elastic Horovod's; on a busy machine workers start that far from each other
 TIMEOUT_S, PROTECTION_S = 300.0, 900.0
+MONITOR_INTERVAL_S = 0.1
+TORCHRUNS_ENVIRONMENT = {"OMP_NUM_THREADS": "1", "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}
+TUNING = {
+    "restart": "a checkpoint at least every 5 steps, started again after 0.01 s",
+    "Elastic Horovod": f"HOROVOD_GLOO_TIMEOUT_SECONDS={GLOO_TIMEOUT_S}, a commit every 5 steps",
+    "torchrun elastic": (
+        f"--monitor-interval={MONITOR_INTERVAL_S}, a snapshot every 5 steps, over Gloo; "
+        + ", ".join(f"{name}={value}" for name, value in TORCHRUNS_ENVIRONMENT.items())
+    ),
+    "none": "nothing is kept",
+}
 
 
 @dataclass(frozen=True)
@@ -195,14 +206,10 @@ def torchrun(ranks: int, folder: Path, plan: Plan = USUAL) -> Seconds:
     launch_id, files = uuid.uuid4().hex, _new(folder)
     files.mkdir()
     elastic = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={ranks}"]
-    elastic += [f"--max-restarts={2 * plan.kills}", "--monitor-interval=0.1"]
+    elastic += [f"--max-restarts={2 * plan.kills}", f"--monitor-interval={MONITOR_INTERVAL_S}"]
     program = ["-m", TORCHRUN, str(files), str(plan.kills), str(plan.every), json.dumps(plan.recipe)]
     command = [sys.executable, *elastic, *program]
-    environment = os.environ | {
-        rank.LAUNCH: launch_id,
-        "OMP_NUM_THREADS": "1",
-        "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1",
-    }
+    environment = os.environ | TORCHRUNS_ENVIRONMENT | {rank.LAUNCH: launch_id}
     try:
         done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=TIMEOUT_S, check=False)
     except subprocess.TimeoutExpired as error:

@@ -12,10 +12,11 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 from statistics import median
+from typing import Any
 
 from farandole.recovery.batches import Batches
 from farandole.recovery.buddies import Buddies
@@ -86,6 +87,15 @@ class Trial:
         self.replica.gradient(batch, share)
 
 
+def rows(seconds: Mapping[str, list[float]], size: int, ranks: int) -> list[dict[str, Any]]:
+    """Return a row for each kind of protection, from the seconds of each round."""
+    return [
+        {"name": name, "size": size, "ranks": ranks, "median_s": median(its),
+         "peers": {"none": beside(seconds["none"], its)}}
+        for name, its in seconds.items() if name != "none"
+    ]  # fmt: skip
+
+
 def beside(without: list[float], its: list[float]) -> dict[str, float]:
     """Return the peer's entry in a row; the ratio is taken round by round, for the load changes between them."""
     return {"median_s": median(without), "ratio": median(a / b for a, b in zip(without, its, strict=True))}
@@ -99,14 +109,8 @@ def main(folder: Path, rounds: int, recipe: ReplicaOptions) -> None:
             for name, work in trial.kinds.items():
                 seconds[name].append(slowest_s(world.control, work) / trial.steps)
         size = sum(tensor.nbytes for tensor in trial.replica.state(0).shared.values())
-        without = seconds.pop("none")
-        rows = [
-            {"name": name, "size": size, "ranks": world.size, "median_s": median(its),
-             "peers": {"none": beside(without, its)}}
-            for name, its in seconds.items()
-        ]  # fmt: skip
         if world.rank == 0:
-            print(json.dumps(rows))
+            print(json.dumps(rows(seconds, size, world.size)))
 
 
 if __name__ == "__main__":

@@ -21,12 +21,18 @@ from typing import Any
 from farandole.errors import UsageError
 from farandole_tools.bench.interleaved_timing import medians, row, why_not
 from farandole_tools.bench.step_task import GPT2, LANGUAGE, LARGE_GPT2, OF_A_LIBRARY, OURS, RESNET, parameters
+from farandole_tools.bench.versions import HOROVOD
 
 ROUNDS_PROGRAM = "farandole_tools.bench.step_rounds"
 ROUNDS = {"10 M": 8, "0.1 M": 40, LANGUAGE: 8, GPT2: 4, RESNET: 4}  # model → rounds of a sweep
 LARGE = {LARGE_GPT2: 2}
 SWEEPS = 3
 PEERS = {"ddp": "torch DDP", "Horovod": "Horovod", "ring": "our ring"}
+TUNING = {
+    "torch DDP": "as installed: buckets of 25 MiB, the first of 1 MiB, over Gloo; as many threads a rank as ours",
+    "Horovod": f"{HOROVOD}; as many threads a rank as ours",
+    "our ring": "one all-reduce of the whole gradient, after backward",
+}
 
 
 def rows(ranks: int, large: bool = False) -> list[dict[str, Any]]:
