@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from farandole.errors import LaunchError
+from farandole.runtime.launcher import run_ranks
 from farandole_tools.bench import pipeline, versions
 from farandole_tools.bench.command import bench
 from farandole_tools.bench.pipeline_task import COMPUTING, LAYER_SPLIT, SCHEDULES, Measured, Task, compare
@@ -33,6 +35,23 @@ def test_all_systems_do_the_same_step_in_every_round(ranks: int) -> None:
         chunks = 2 if "nterleaved" in name and "Zero" not in name else 1
         assert len(measured.bounds) == ranks * chunks + 1
         assert measured.losses[0] > measured.losses[1] > measured.losses[2] > 0
+
+
+def test_a_system_with_another_loss_is_not_timed(tmp_path: Path) -> None:
+    program = tmp_path / "lazy.py"
+    program.write_text(
+        "from farandole_tools.bench import pipeline_rounds\n"
+        "make = pipeline_rounds.make\n"
+        "def made(world, task, name):\n"
+        "    system = make(world, task, name)\n"
+        "    step, more = system.step, name == 'gpipe'\n"
+        "    system.step = lambda: step() + more\n"
+        "    return system\n"
+        "pipeline_rounds.make, pipeline_rounds.slowest_s = made, None\n"
+        "pipeline_rounds.main()\n"
+    )
+    with pytest.raises(LaunchError, match="the first round: the loss of gpipe is"):
+        run_ranks([str(program), "2", *TINY.to_arguments(), "1f1b", "gpipe"], 2)
 
 
 def test_a_failing_system_reports_its_reason_in_one_line(monkeypatch: pytest.MonkeyPatch) -> None:

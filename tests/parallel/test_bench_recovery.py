@@ -109,6 +109,23 @@ def test_the_cost_of_protection_is_relative_to_no_protection(tmp_path: Path, mon
         assert min(none["median_s"], none["ratio"]) > 0
 
 
+def test_protection_that_changes_the_training_is_not_timed(tmp_path: Path) -> None:
+    program = tmp_path / "lazy.py"
+    program.write_text(
+        "import sys\n"
+        "from pathlib import Path\n"
+        "from farandole_tools.bench import recovery_rounds\n"
+        "class Lazy(recovery_rounds.Trial):\n"
+        "    def with_checkpoints(self):\n"
+        "        for step in range(self.steps - 1):\n"
+        "            self._step(step)\n"
+        "recovery_rounds.STEPS, recovery_rounds.Trial, recovery_rounds.slowest_s = 4, Lazy, None\n"
+        "recovery_rounds.main(Path(sys.argv[1]), 1, recovery_rounds.USUAL)\n"
+    )
+    with pytest.raises(LaunchError, match="after 4 steps a checkpoint every 2 steps has other parameters than"):
+        run_ranks([str(program), str(tmp_path)], 2)
+
+
 @pytest.mark.parametrize("faults", [[], [{"resumed_s": 0.1}, {"resumed_s": None}]])
 def test_a_record_without_a_resume_time_is_refused(faults: list[dict[str, Any]]) -> None:
     run = cast(Run, SimpleNamespace(summary=SimpleNamespace(faults=faults, scenario="restart")))

@@ -27,11 +27,23 @@ def test_rows_have_every_system_and_its_ratio(monkeypatch: pytest.MonkeyPatch) -
             assert peer["ratio"] == pytest.approx(peer["median_s"] / row["median_s"])
 
 
-def test_a_system_that_trains_something_else_is_detected(tmp_path: Path) -> None:
+@pytest.mark.parametrize("right", [0, 2], ids=["at once", "later"])
+def test_a_system_that_trains_something_else_is_detected(right: int, tmp_path: Path) -> None:
+    """One that does so at once is not even timed: the program's timing would report another error."""
     program = tmp_path / "lazy.py"
     program.write_text(
         "from farandole_tools.bench import step_rounds\n"
-        "step_rounds.ALL_REDUCES['ring'] = lambda comm, vector: None\n"
+        f"right = {right}\n"
+        "ring, timing = step_rounds.ALL_REDUCES['ring'], step_rounds.slowest_s\n"
+        "calls = []\n"
+        "def lazy(comm, vector):\n"
+        "    calls.append(1)\n"
+        "    if len(calls) <= right:\n"
+        "        ring(comm, vector)\n"
+        "def timed(mpi, work):\n"
+        "    assert right\n"
+        "    return timing(mpi, work)\n"
+        "step_rounds.ALL_REDUCES['ring'], step_rounds.slowest_s = lazy, timed\n"
         "step_rounds.main()\n"
     )
     with pytest.raises(LaunchError, match="ring trains something else"):

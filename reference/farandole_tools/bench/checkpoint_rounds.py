@@ -123,7 +123,10 @@ def timed(world: World, system: System, state: State) -> dict[str, float]:
 
 
 def measure(world: World, folder: Path, nbytes: int, rounds: int) -> dict[str, dict[str, list[float]]]:
-    """Return each system's seconds, round after round; what it has written last is compared. Collective."""
+    """Return each system's seconds, round after round. Collective.
+
+    What a system has written is read back and compared before the rounds and after them.
+    """
     systems: dict[str, System] = {
         OURS: Ours(world, folder / "ours"),
         "torch DCP async": Dcp(folder / "dcp-async", asynchronous=True),
@@ -131,8 +134,12 @@ def measure(world: World, folder: Path, nbytes: int, rounds: int) -> dict[str, d
         "torch.save by rank 0": ByRank0(world, folder / "by-rank-0"),
     }
     numbers = nbytes // 4 // TENSORS
-    state = {f"layer {layer}": torch.full((numbers,), float(layer)) for layer in range(TENSORS)}
+    state = {f"layer {layer}": torch.full((numbers,), 1.0 + layer) for layer in range(TENSORS)}
     found: dict[str, dict[str, list[float]]] = {name: {kind: [] for kind in TIMES} for name in systems}
+    for name, system in systems.items():
+        system.begin(state)()
+        world.control.Barrier()
+        check(name, system, state)
     for number in range(rounds):
         for tensor in state.values():
             tensor += 1 + number
@@ -140,10 +147,15 @@ def measure(world: World, folder: Path, nbytes: int, rounds: int) -> dict[str, d
             for kind, seconds in timed(world, system, state).items():
                 found[name][kind].append(seconds)
     for name, system in systems.items():
-        again = system.read(state)
-        assert again.keys() == state.keys(), f"{name} has other tensors"
-        assert all(torch.equal(again[each], state[each]) for each in state), f"{name} has other values"
+        check(name, system, state)
     return found
+
+
+def check(name: str, system: System, state: State) -> None:
+    """Assert that the system reads back the state. Collective."""
+    again = system.read(state)
+    assert again.keys() == state.keys(), f"{name} has other tensors"
+    assert all(torch.equal(again[each], state[each]) for each in state), f"{name} has other values"
 
 
 def main(folder: Path, cases: list[tuple[int, int]]) -> None:

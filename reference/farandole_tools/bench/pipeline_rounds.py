@@ -4,14 +4,15 @@
 
 A system is one of our schedules, our layer split, or the name of a schedule's class in
 torch.distributed.pipelining; or it computes alone, without messages, which no pipeline can be faster
-than. All take turns, round after round, so that a change in the machine's load meets all alike. Rank 0
-prints what each did as JSON.
+than. After a first round, which is not timed, the losses are compared. Then all take turns, round after
+round, so that a change in the machine's load meets all alike. Rank 0 prints what each did as JSON.
 """
 
 from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Mapping
 from dataclasses import asdict, replace
 from typing import Any, Protocol
 
@@ -26,7 +27,7 @@ from farandole.model_parallel.parts import Parts
 from farandole.model_parallel.schedules import choose
 from farandole.runtime.communicator import Communicator
 from farandole.runtime.world import World
-from farandole_tools.bench.pipeline_task import COMPUTING, LAYER_SPLIT, SCHEDULES, Measured, Task
+from farandole_tools.bench.pipeline_task import COMPUTING, LAYER_SPLIT, SCHEDULES, Measured, Task, check_losses
 from farandole_tools.bench.timing import slowest_s
 
 
@@ -103,12 +104,25 @@ def make(world: World, task: Task, name: str) -> System:
     return TorchPipeline(world, task, name)
 
 
+def first_round(world: World, systems: Mapping[str, System]) -> None:
+    """Take a step with each system, and compare their losses. Collective.
+
+    Raises:
+        LaunchError: one that exchanges messages has another loss than the first.
+    """
+    losses = np.array([system.step() for system in systems.values()], np.float64)
+    world.control.Allreduce(MPI.IN_PLACE, losses)
+    found = dict(zip(systems, losses.tolist(), strict=True))
+    check_losses("the first round", {name: loss for name, loss in found.items() if name != COMPUTING})
+
+
 def main() -> None:
     rounds, task, names = int(sys.argv[1]), Task.from_arguments(sys.argv[2:6]), sys.argv[6:]
     seconds = {name: [0.0] * rounds for name in names}
     losses = {name: np.zeros(rounds) for name in names}
     with World.start(task.options()) as world:
         systems = {name: make(world, task, name) for name in names}
+        first_round(world, systems)
 
         def work() -> None:
             losses[name][number] = systems[name].step()

@@ -3,7 +3,7 @@
 The same few steps of one training are timed again and again: with nothing kept, with backups in the buddy's memory (at
 every step, and as often as the scenario makes them), and with checkpoints on the disk, written in the background. The
 kinds take turns within one launch, so that a change in the machine's load, or where the ranks happen to run, meets all
-alike.
+alike. Before, each of them trains for a round from the beginning, untimed: all must have the same parameters then.
 
 Arguments: a folder for the shards and the checkpoints, how many rounds, and `large` for a state of 1 GiB.
 """
@@ -23,6 +23,8 @@ from farandole.recovery.buddies import Buddies
 from farandole.recovery.checkpointer import Checkpointer
 from farandole.recovery.options import BackupOptions, ReplicaOptions
 from farandole.recovery.replica import Replica
+from farandole.runtime import devices
+from farandole.runtime.buffers import sha256
 from farandole.runtime.stop_request import StopRequest
 from farandole.runtime.world import World
 from farandole_tools.bench import recovery
@@ -33,14 +35,14 @@ LARGE = ReplicaOptions(steps=1, **recovery.LARGE.recipe)
 STEPS, LARGE_STEPS = 40, 5  # in a round
 BACKUP_EVERY = BackupOptions.backup_every
 CHECKPOINTS = 2  # in a round of `STEPS`: every 20 steps, as the scenario has it if nothing is said; else one
-WARM_UP = 2
+WARM_UP = 1  # rounds, after the untimed one
 
 
 class Trial:
     """One rank's part in a training that is protected in one way or another."""
 
     def __init__(self, world: World, folder: Path, recipe: ReplicaOptions) -> None:
-        self.world = world
+        self.world, self.recipe = world, recipe
         self.steps = LARGE_STEPS if recipe == LARGE else STEPS
         self.checkpoint_every = self.steps if recipe == LARGE else self.steps // CHECKPOINTS
         self.batches = Batches(world, recipe, folder, world.size)
@@ -54,6 +56,24 @@ class Trial:
             f"a backup every {BACKUP_EVERY} steps": partial(self.with_backups, every=BACKUP_EVERY),
             f"a checkpoint every {self.checkpoint_every} steps": self.with_checkpoints,
         }
+
+    def compare(self) -> None:
+        """Train for a round with each kind of protection. Collective.
+
+        Raises:
+            ValueError: one of them leads to other parameters.
+        """
+        expected = ""
+        for name, work in self.kinds.items():
+            del self.replica  # two with a large state would need too much memory
+            devices.seed_everything(self.recipe.seed)
+            self.replica = Replica(self.world, self.recipe)
+            self.batches.go_to(0)
+            work()
+            found = sha256(self.replica.model)
+            expected = expected or found
+            if found != expected:
+                raise ValueError(f"after {self.steps} steps {name} has other parameters than the training without")
 
     def unprotected(self) -> None:
         for step in range(self.steps):
@@ -104,6 +124,7 @@ def beside(without: list[float], its: list[float]) -> dict[str, float]:
 def main(folder: Path, rounds: int, recipe: ReplicaOptions) -> None:
     with World.start(recipe) as world:
         trial = Trial(world, folder, recipe)
+        trial.compare()
         seconds: dict[str, list[float]] = {name: [] for name in trial.kinds}
         for _ in range(WARM_UP + rounds):
             for name, work in trial.kinds.items():

@@ -2,8 +2,9 @@
 
     mpirun -n 4 python -m farandole_tools.bench.step_rounds '[[MODEL, ROUNDS], ...]' SYSTEM ...
 
-Every system begins with the same model and takes the same batches, so in the end all must have the same parameters, to
-rounding: that is checked against the plainest of them. Rank 0 prints, for each model, every system's seconds as JSON.
+Every system begins with the same model and takes the same batches, so all must have the same parameters, to rounding:
+after a first step, which is not timed, and in the end they are compared with those of the plainest system. Rank 0
+prints, for each model, every system's seconds as JSON.
 """
 
 from __future__ import annotations
@@ -82,12 +83,16 @@ def measure(world: World, names: list[str], case: str, rounds: int) -> dict[str,
     """Measure each system's seconds, round after round. Collective."""
     part = batch(case, seed=world.rank)
     systems = {name: make(world, name, case) for name in names}
+    plainest = make(world, PLAINEST, case)
     seconds: dict[str, list[float]] = {name: [] for name in names}
+    for system in (plainest, *systems.values()):
+        system.step(part, 1 / world.size)
+    for name, system in systems.items():
+        check(name, system, plainest)
     for _ in range(rounds):
         for name, system in systems.items():
             work = partial(system.step, part, 1 / world.size)
             seconds[name].append(slowest_s(world.control, work))
-    plainest = make(world, PLAINEST, case)
     for _ in range(rounds):
         plainest.step(part, 1 / world.size)
     for name, system in systems.items():
