@@ -95,6 +95,7 @@ def test_a_run_ends_with_its_folder_and_the_next_command(command: Command, tmp_p
         (["compare", "latest"], "there is no finished run in runs here"),
         (["bench", "everything"], "choose from allreduce"),
         (["bench", "ps", "--picture", "ps.png"], "--picture is for allreduce"),
+        (["bench", "step", "--peers", "all"], "--peers is for allreduce: farandole bench allreduce --peers all"),
         (["bench", "methods", "-n", "3"], "methods is for 4 ranks, among which it has places for servers"),
         (["bench", "allreduce", "--picture", "a.doc"], "a file whose name ends in .png, .svg or .pdf"),
         (["bench", "allreduce", "--picture", "no/a.png"], "--picture no/a.png cannot be written"),

@@ -13,10 +13,12 @@ from typing import Any
 import pytest
 
 from farandole.cli import main
+from farandole.errors import UsageError
 from farandole.runtime import mpirun
 from farandole.runtime.launcher import Output
 from farandole.runtime.surroundings import MPI_SETTINGS
 from farandole_tools.bench import (
+    BENCHMARKS,
     allreduce,
     chaos,
     checkpoint,
@@ -33,6 +35,7 @@ from farandole_tools.bench import (
     versions,
 )
 from farandole_tools.bench.chaos import Outcome
+from farandole_tools.bench.command import bench
 from farandole_tools.bench.pipeline_task import Measured, Task
 from farandole_tools.forked_ranks import fork_server
 
@@ -44,9 +47,10 @@ LOSSES = SimpleNamespace(
 
 
 def invented_medians(
-    _: str, launches: list[list[str]], cases: Mapping[Any, int], *__: Any
+    _: str, launches: list[list[str]], cases: Mapping[Any, int], __: int, ___: int, settings: Iterable[str] = ()
 ) -> dict[Any, dict[str, float]]:
-    return {case: {name: 1e-3 for names in launches for name in names} for case in cases}
+    names = [*(name for names in launches for name in names), *settings]
+    return {case: dict.fromkeys(names, 1e-3) for case in cases}
 
 
 def invented_pipelines(names: Iterable[str], _: int, __: Task, rounds: int, *___: Any) -> dict[str, Measured]:
@@ -154,3 +158,21 @@ def test_what_the_user_s_environment_sets_is_named(monkeypatch: pytest.MonkeyPat
 def test_a_package_that_is_not_there_is_said_to_be_missing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(versions, "find_spec", lambda _: None)
     assert versions.version("Horovod") == "horovod is not installed"
+
+
+@pytest.mark.parametrize("name", [(), ("allreduce",)], ids=["all", "allreduce"])
+def test_all_peers_are_measured_by_the_benchmarks_that_have_them(
+    name: tuple[str, ...], invented: None, capsys: pytest.CaptureFixture[str]
+) -> None:
+    main(["bench", *name, "--peers", "all", "--json"])
+    rows: list[Row] = json.loads(capsys.readouterr().out)
+    found = peers_of(rows)
+    assert {"Open MPI, tuned", "MPICH", "Intel MPI"} <= found.keys()
+    assert found["MPICH"]["version"] == mpi_peers.MPICH.replace("==", " ")
+    assert ("torchrun" in found) == (not name), "without a name all others run as usual"
+
+
+@pytest.mark.parametrize("name", sorted(BENCHMARKS.keys() - {"allreduce"}))
+def test_a_benchmark_without_further_peers_says_which_has_them(name: str, invented: None) -> None:
+    with pytest.raises(UsageError, match="--peers is for allreduce: farandole bench allreduce --peers all"):
+        bench(name, peers="all")

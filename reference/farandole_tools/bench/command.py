@@ -47,7 +47,8 @@ def bench(
         name: which benchmark. [default: all]
         ranks: number of processes; methods has 4.
         picture: of allreduce: all times over the vector's size, beside the cost model; a .png, .svg or .pdf.
-        peers: of allreduce: all adds MPICH, Intel MPI (installed at first use) and each MPI's algorithms.
+        peers: of allreduce: all adds MPICH, Intel MPI (installed at first use) and each MPI's algorithms. Other
+            benchmarks have no further peers, and are measured as usual.
         large: of allreduce: vectors of 256 MiB and 1 GiB; of step: a GPT-2 of 124 million parameters; of recovery: a
             state of 1 GiB; of chaos: ten minutes, with a tenth of the deaths.
         task: of methods: a task of your own, my_task.py or package.module:name, in place of the digits.
@@ -63,7 +64,7 @@ def bench(
         raise UsageError(f"--picture is for {PICTURED}: farandole bench {PICTURED} --picture {picture}")
     if picture:
         pictures.check(picture, "--picture")
-    if peers != "usual" and name != WITH_PEERS:
+    if peers != "usual" and name not in (None, WITH_PEERS):
         raise UsageError(f"--peers is for {WITH_PEERS}: farandole bench {WITH_PEERS} --peers {peers}")
     if large and name not in WITH_LARGE:
         raise UsageError(f"--large is for {', '.join(WITH_LARGE)}: farandole bench {WITH_LARGE[0]} --large")
@@ -80,7 +81,8 @@ def bench(
     for done, each in enumerate(names):
         module = importlib.import_module(BENCHMARKS[each])
         more: dict[str, Any] = {"recipe": module.Recipe(own, target)} if task else {}
-        more |= ({"all_peers": True} if peers == "all" else {}) | ({"large": True} if large else {})
+        more |= {"all_peers": True} if peers == "all" and each == WITH_PEERS else {}
+        more |= {"large": True} if large else {}
         with _under_way(each, done, len(names)):
             rows = module.rows(ranks, **more)
         versions.add_to(rows, module.TUNING)
