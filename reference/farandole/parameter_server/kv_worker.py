@@ -155,7 +155,8 @@ class KVWorker:
     def push_range(self, gradient: Array, server: int, part: int, clock: int, share: float) -> Future[int | None]:
         """Push only the given one of a server's ranges; the gradient counts once all its ranges have arrived.
 
-        The scenarios push whole gradients; a program that computes a range before the rest uses this.
+        The paper that document 004's parameter server is from pushes ranges (Li et al. 2014, section 3.2). The
+        scenarios push whole gradients; this is for a program that computes a range before the rest.
 
         Args:
             gradient: that range's part alone.
