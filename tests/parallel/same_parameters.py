@@ -1,13 +1,16 @@
 """Trainings that end with the same bits every time, and their results: parameters, bytes and messages of each rank.
 
-A change of the code that must keep the methods' results is compared with this record. The parameters hold where the
-machine rounds as the one of the record did (`programs/numerics.py`); bytes and messages hold everywhere. After a change
-that is meant to change them:
+A change of the code that must keep the methods' results is compared with this record. Bytes and messages hold
+everywhere (those of a mixture of experts, unless rounding decides which expert a token goes to). The parameters are
+recorded for each way of rounding that has been met, named by the digest of a small computation
+(`programs/numerics.py`); on a machine that rounds otherwise they are not compared. After a change that is meant to
+change results:
 
     python -m tests.parallel.same_parameters              trains, and lists what differs from the record
     python -m tests.parallel.same_parameters --record     trains twice, and records what is the same both times
 
-Both do so for all numbers of ranks, or those that are named, as in `--record 3 4`.
+Both do so for all numbers of ranks, or those that are named, as in `--record 3 4`. Where a training's results are
+recorded anew and differ, its parameters of other machines are removed, since they no longer hold.
 
 Not here is what differs from run to run. Trainings that follow measured times: `adaptive`, `sync_cost`, `dynamic_sync`
 without --period, a pipeline with --balance time. Several workers that do not wait for each other: `parameter_server` is
@@ -36,11 +39,13 @@ PROGRAM = HERE / "programs" / "recorded_trainings.py"
 GRAPH = "tests/parallel/programs/one_way.graph"
 KINDS = ("parameters", "bytes", "messages")
 HEADER_BYTES = 8 * len(FIELDS)
+Trainings = dict[str, dict[str, Any]]
 
 OURS = ["central", "tree", "doubling", "halving-doubling", "ring", "bidirectional-ring", "segmented-ring"]
 OURS += ["hierarchical", "shared-memory"]
 GRID_SCHEDULES = ["naive", "gpipe", "1f1b", "interleaved", "zero-bubble"]
 TEXT = "--data pydoc --model transformer --hidden 32 --batch 8"
+SMALL = "--hidden 64 --depth 1 --batch 8"
 
 
 def each(option: str, values: str) -> list[str]:
@@ -213,6 +218,32 @@ TABLE: list[tuple[str, str, list[str]]] = [
     ("2 4 7", "membership --steps 6", [""]),
     ("3", "membership --steps 6", ["--optimizer adam", "--adapt-lr", "--adapt-lr --adapt-lr-by gradients"]),
     ("2 3 4", "backup --steps 6", ["", "--spares 1", "--shard-optimizer --optimizer adam"]),
+    ("2 4", "diloco --steps 6 --period 3", ["", "--fragments 3 --delay 1"]),
+    ("2 4", "elastic_diloco --steps 6 --period 3", ["", "--outer-lr 1 --outer-momentum 0 --optimizer sgd"]),
+    ("2 4", "sharded --steps 3", ["", "--stage 1"]),
+    (
+        "4",
+        "sharded --steps 3",
+        [
+            "--shard-over 2 --prefetch --precision bfloat16",
+            "--stage 2 --optimizer momentum --lr 0.05",
+            "--max-norm 1 --accumulate 2",
+            "--stage 2 --offload disk",
+        ],
+    ),
+    ("2 4", f"context_parallel --steps 3 {SMALL}", ["", "--attention ulysses --placement contiguous"]),
+    ("2 4", f"expert_parallel --steps 3 {SMALL} --experts 4", ["", "--top-k 1 --capacity 1"]),
+    (
+        "4",
+        f"grid --steps 3 {SMALL}",
+        [
+            "--shard-ranks 2 --pipeline-ranks 2 --experts 2",
+            "--data-ranks 2 --tensor-ranks 2",
+            "--context-ranks 2 --tensor-ranks 2",
+            "--pipeline-ranks 2 --expert-ranks 2 --experts 4",
+        ],
+    ),
+    ("2", f"grid --steps 3 {SMALL}", ["--pipeline-ranks 2", "--shard-ranks 2"]),
 ]
 
 
@@ -234,17 +265,36 @@ def train(ranks: int, trainings: list[str], timeout_s: float = 570) -> dict[str,
     return json.loads(output.stdout[0].strip().splitlines()[-1])
 
 
-def recorded() -> dict[str, Any]:
-    return json.loads(RECORDED.read_text()) if RECORDED.exists() else {"numerics": "", "trainings": {}}
+def recorded() -> dict[str, Trainings]:
+    """Return the record: number of ranks → command → its results, with the parameters by machine."""
+    return json.loads(RECORDED.read_text()) if RECORDED.exists() else {}
+
+
+def on_machine(trainings: Mapping[str, Any], numerics: str) -> Trainings:
+    """Return recorded trainings as `train` returns them where the arithmetic has this digest.
+
+    Their parameters are None if none have been recorded there.
+    """
+    return {name: found | {"parameters": found["parameters"].get(numerics)} for name, found in trainings.items()}
+
+
+def entered(before: Mapping[str, Any], numerics: str, found: Mapping[str, Any]) -> Trainings:
+    """Return these results for the record; what other machines have recorded stays if nothing has changed here."""
+    here, record = on_machine(before, numerics), {}
+    for name, results in found.items():
+        same = name in here and not [*differences({name: here[name]}, {name: results}, KINDS)]
+        others = before[name]["parameters"] if same else {}
+        record[name] = {**results, "parameters": others | {numerics: results["parameters"]}}
+    return record
 
 
 def differences(expected: Mapping[str, Any], found: Mapping[str, Any], what: tuple[str, ...]) -> Iterator[str]:
-    """Yield a line for each training that is missing, or in which one of `what` differs from the expected."""
+    """Yield a line for each training that is missing, or in which one of `what` differs from the expected, if known."""
     for name in sorted(expected.keys() | found.keys()):
         if name not in found or name not in expected:
             yield f"{name}: {'not recorded' if name in found else 'not trained'}"
             continue
-        differing = [kind for kind in what if expected[name][kind] != found[name][kind]]
+        differing = [kind for kind in what if expected[name][kind] not in (None, found[name][kind])]
         if name.startswith("parameter_server ") and differ_by_heartbeats(expected[name], found[name]):
             differing = [kind for kind in differing if kind == "parameters"]
         for kind in differing:
@@ -277,22 +327,21 @@ def main() -> None:
         for answer in others:
             if changing := [*differences(first["trainings"], answer["trainings"], KINDS)]:
                 sys.exit("\n".join([f"on {ranks} ranks, two runs differ:", *changing]))
-        for line in differences(known["trainings"].get(str(ranks), {}), first["trainings"], KINDS):
+        before, numerics = known.get(str(ranks), {}), first["numerics"]
+        for line in differences(on_machine(before, numerics), first["trainings"], KINDS):
             print(f"{ranks} ranks: {line}", flush=True)
         if record:
-            known["numerics"] = first["numerics"]
-            known["trainings"][str(ranks)] = first["trainings"]
+            known[str(ranks)] = entered(before, numerics, first["trainings"])
             write(known)
 
 
 def write(known: Mapping[str, Any]) -> None:
     """Write the record, a line for each training."""
     groups = []
-    for ranks, trainings in sorted(known["trainings"].items(), key=lambda each: int(each[0])):
-        lines = ",\n".join(f"   {json.dumps(name)}: {json.dumps(found)}" for name, found in trainings.items())
-        groups.append(f"  {json.dumps(ranks)}: {{\n{lines}\n  }}")
-    head = f'{{\n "numerics": {json.dumps(known["numerics"])},\n "trainings": {{\n'
-    RECORDED.write_text(head + ",\n".join(groups) + "\n }\n}\n")
+    for ranks, trainings in sorted(known.items(), key=lambda each: int(each[0])):
+        lines = ",\n".join(f"  {json.dumps(name)}: {json.dumps(found)}" for name, found in trainings.items())
+        groups.append(f" {json.dumps(ranks)}: {{\n{lines}\n }}")
+    RECORDED.write_text("{\n" + ",\n".join(groups) + "\n}\n")
 
 
 if __name__ == "__main__":
