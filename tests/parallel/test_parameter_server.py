@@ -374,6 +374,7 @@ def test_a_silent_worker_is_cleaned_away_and_the_others_continue(under_mpirun: C
     assert answer["cleaned"]["pushes"] == 1, "one range of a gradient, the rest of which never came"
     assert answer["cleaned"]["late pushes"] == 1, "what it pushed after it had been cleaned away"
     assert answer["its pull was answered with FINISHED"]
+    assert answer["its push after the end was not sent"]
 
 
 def test_pushes_and_pulls_keep_their_promises(under_mpirun: Callable[..., Any]) -> None:

@@ -45,7 +45,7 @@ class MessageQueue:
         self.lost = lost
         self._changing: Sends = []  # buffers that the caller will change again
         self._constant: Sends = []  # buffers that no one changes any more
-        self._ticked = time.monotonic()
+        self._ticked = self._polled = time.monotonic()
 
     def send(self, to: int, tag: int, header: Header) -> None:
         """Begin to send a header."""
@@ -79,6 +79,7 @@ class MessageQueue:
 
     def poll(self) -> Header | None:
         """Return the next header that has arrived; None: there is none."""
+        self._polled = time.monotonic()
         try:
             source = self.comm.arrived(self.tag)
             if source is None:
@@ -89,6 +90,12 @@ class MessageQueue:
             self.on_failure(error)
             return None
         return unpack(numbers, source)
+
+    def missed(self) -> Header | None:
+        """Return the next header if it has arrived while this thread polled for none, for a noticeable time."""
+        if time.monotonic() - self._polled < LATEST_TICK_S:
+            return None
+        return self.poll() or self.poll()  # MPI may only begin to receive a message when it is first looked for
 
     def wait(self, tick: Callable[[], None]) -> Header:
         """Return the next header; call `tick` every few milliseconds meanwhile, less often if messages keep arriving.

@@ -54,14 +54,13 @@ class RpcChannel:
         relayout: Callable[[Sequence[int]], dict[int, Layout]] | None = None,
     ) -> None:
         self.comm, self.group, self.layouts, self.replication = comm, group, layouts, replication
-        self._is_waiting = False
         self._dtype, self._window, self._result, self._relayout = dtype, window, result, relayout
         self._messages = MessageQueue(comm, ANSWER, lost)
         self._handled_failures: set[int] = set()
         self._commands: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
         self._requests: dict[int, Request] = {}
         self._lock = threading.Lock()  # a request made just as all requests end must end, too
-        self._last_id, self._stopped = 0, False
+        self._last_id, self._stopped, self._is_waiting = 0, False, False
         self._last_heartbeat = time.monotonic()
         self._error: BaseException | None = None
         self._thread = threading.Thread(target=self._communicate, name="communication", daemon=True)
@@ -169,6 +168,8 @@ class RpcChannel:
                 try:
                     if (command := self._commands.get(block=not self._requests)) is None:
                         break
+                    if stop := self._messages.missed():  # declared dead in a long computation: no server receives now
+                        self._receive(stop)
                     command()
                 except queue.Empty:
                     if answer := self._messages.poll():

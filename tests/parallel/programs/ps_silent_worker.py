@@ -5,6 +5,7 @@ Ranks: 0 manager and cleaner, 1 server, 2 and 3 workers, 4 the worker that falls
 
 import json
 import time
+from dataclasses import replace
 
 import numpy as np
 
@@ -16,6 +17,7 @@ from farandole.runtime.communicator import gather_text
 from farandole.runtime.world import World
 
 SILENT, SILENCE_S = 4, 1.0
+LONG = 100_000  # numbers, which MPI sends only to a rank that receives them
 
 
 with World.start(PolicyOptions(wait_timeout=30)) as world:
@@ -44,6 +46,19 @@ with World.start(PolicyOptions(wait_timeout=30)) as world:
         [application(options, placement.workers, placement.workers, np.zeros(8))],
         work, reported=lambda report: None,
     )  # fmt: skip
+
+    def work_too_long(client):
+        table = np.empty(LONG)
+        while start := client.wait(client.pull(table), "pull"):
+            if world.rank == SILENT and start.clock == 1:
+                time.sleep(3 * SILENCE_S)  # until after the others' end
+            found["last"] = client.wait(client.push(table, start.clock, 1 / 3), "push")
+
+    cluster.run(
+        world, None, replace(options, steps=4), placement,
+        [application(options, placement.workers, placement.workers, np.zeros(LONG))],
+        work_too_long, reported=lambda report: None,
+    )  # fmt: skip
     everybodys = [json.loads(text) for text in gather_text(world.control, json.dumps(found))]
     if world.rank == 0:
         pushed = sum(len(one["clocks"]) for one in everybodys) - 1  # all but the silent worker's last
@@ -53,6 +68,7 @@ with World.start(PolicyOptions(wait_timeout=30)) as world:
             "every other gradient was applied": bool(np.allclose(outcome.tables[0], -pushed / 3)),
             "cleaned": outcome.cleaned,
             "its late push was dropped": everybodys[SILENT]["late"] is None,
+            "its push after the end was not sent": everybodys[SILENT]["last"] is None,
             "its pull was answered with FINISHED": everybodys[SILENT]["pull"] is None,
         }
         print(json.dumps(answer))
