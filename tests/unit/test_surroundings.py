@@ -228,6 +228,14 @@ def test_the_size_of_a_page_of_shared_memory(folder: str, shm: str, allowed: str
     assert surroundings.shared_page_bytes(folder, mounts, tmp_path) == (2097152 if huge else mmap.PAGESIZE)
 
 
+def test_a_system_without_proc_has_pages_of_the_usual_size(monkeypatch: pytest.MonkeyPatch) -> None:
+    def missing(path: Path, encoding: str) -> str:
+        raise FileNotFoundError(path)
+
+    monkeypatch.setattr(Path, "read_text", missing)
+    assert surroundings.shared_page_bytes("/dev/shm") == mmap.PAGESIZE
+
+
 def test_the_doctor_reports_what_is_odd_and_how_to_mend_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     monkeypatch.setattr(checks, "SHM", str(tmp_path / "missing"))

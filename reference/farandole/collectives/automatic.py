@@ -11,7 +11,6 @@ Source: Thakur, Rabenseifner & Gropp, "Optimization of collective communication 
 from __future__ import annotations
 
 import json
-import os
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -31,6 +30,7 @@ from farandole.errors import UsageError
 from farandole.runtime.communicator import Buffer, Communicator, broadcast_text
 from farandole.runtime.files import json_text, read_object, write
 from farandole.runtime.processes import available_cores
+from farandole.runtime.surroundings import cache_folder
 
 SIZES = (4 << 10, 256 << 10, 4 << 20)  # bytes
 REPEATS = 4
@@ -78,7 +78,7 @@ def automatic(comm: Communicator) -> Automatic:
 
 def _automatic(comm: Communicator) -> Automatic:
     comm.refuse("--collective auto", "name a collective")
-    file = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "farandole" / "network.json"
+    file = cache_folder() / "network.json"
     name = _name(comm)
     known = _broadcast(comm, partial(_read, file, name))
     if known:

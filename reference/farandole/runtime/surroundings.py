@@ -174,20 +174,23 @@ def shared_page_bytes(folder: str, mounts: str | None = None, system: Path = Pat
     Args:
         mounts: what /proc/mounts says; None: it is read.
     """
-    if mounts is None:
-        mounts = Path("/proc/mounts").read_text(encoding="utf-8")
     kind, options, longest = "", "", ""
-    for line in mounts.splitlines():
-        _, at, its_kind, its_options, *_ = line.split()
-        if Path(folder).is_relative_to(at) and len(at) >= len(longest):
-            kind, options, longest = its_kind, its_options, at
     try:
+        for line in (mounts or Path("/proc/mounts").read_text(encoding="utf-8")).splitlines():
+            _, at, its_kind, its_options, *_ = line.split()
+            if Path(folder).is_relative_to(at) and len(at) >= len(longest):
+                kind, options, longest = its_kind, its_options, at
         allowed = (system / "transparent_hugepage" / "shmem_enabled").read_text(encoding="ascii")
         huge = int((system / "transparent_hugepage" / "hpage_pmd_size").read_text(encoding="ascii"))
-    except (OSError, ValueError):  # a kernel without them
+    except (OSError, ValueError):  # a system without huge pages, or that is not Linux
         return mmap.PAGESIZE
     has = "[force]" in allowed or ("huge=always" in options.split(",") and "[deny]" not in allowed)
     return huge if kind == "tmpfs" and has else mmap.PAGESIZE
+
+
+def cache_folder() -> Path:
+    """Return the folder for what is kept from one run to the next, which may not exist yet."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "farandole"
 
 
 def check_working_folder() -> None:

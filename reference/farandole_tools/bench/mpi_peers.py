@@ -23,6 +23,7 @@ from farandole.errors import UsageError
 from farandole.runtime import mpirun
 from farandole.runtime.mpirun import CHOSEN
 from farandole.runtime.rank_starter import MODULE
+from farandole.runtime.surroundings import cache_folder
 from farandole_tools.bench.versions import AS_INSTALLED
 from farandole_tools.forked_ranks.fork_client import ADDRESS
 
@@ -107,8 +108,7 @@ def _of_another_mpi(folder: Path) -> dict[str, str]:
 
 def _installed(package: str) -> Path:
     """Return the folder in which this package is alone, installed in it the first time."""
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    folder = cache / "farandole" / "peers" / package.replace("==", "-")
+    folder = cache_folder() / "peers" / package.replace("==", "-")
     complete = folder / "complete"  # pip may be interrupted
     if not complete.exists():
         command = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--ignore-installed"]
