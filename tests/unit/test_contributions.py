@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
@@ -9,11 +12,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 
-from farandole.parameter_server.contributions import PushElastic, PushGradient, PushInPlace, PushParameters
+from farandole.parameter_server.classification import Trainee
+from farandole.parameter_server.contributions import (
+    Contribution,
+    PushElastic,
+    PushGradient,
+    PushInPlace,
+    PushParameters,
+)
 from farandole.parameter_server.core.policies import BSP, SSP, Asynchronous, Policy
 from farandole.parameter_server.core.update_rules import Add
 from farandole.parameter_server.header import Header, Kind
 from farandole.parameter_server.keys import KeyRange
+from farandole.parameter_server.options import PolicyOptions
 from farandole.parameter_server.shard import Gradient, Shard
 from farandole.runtime.buffers import FlatBuffers
 
@@ -49,6 +60,26 @@ def test_in_shared_memory_a_gradient_is_taken_and_written_where_the_servers_are(
         assert slot.tolist() == [3.0]
     assert flat.values_np.tolist() == [1.0], "the model is in its own memory again"
     assert not np.shares_memory(flat.module.weight.detach().numpy(), lent)
+
+
+@pytest.mark.parametrize(
+    ("update", "device", "lends", "kind"),
+    [
+        ("sgd", "cpu", True, PushInPlace),
+        ("sgd", "cpu", False, PushGradient),
+        ("sgd", "cuda", True, PushGradient),
+        ("blend", "cpu", True, PushParameters),
+        ("elastic", "cpu", True, PushElastic),
+    ],
+)
+def test_a_worker_computes_in_the_window_where_that_lends_the_parameters(
+    update: Any, device: str, lends: bool, kind: type[Contribution]
+) -> None:
+    trainee = object.__new__(Trainee)
+    world: Any = SimpleNamespace(device=torch.device(device))
+    trainee.world, trainee.options, trainee.flat = world, PolicyOptions(update=update), flat_at(1.0)
+    kv: Any = SimpleNamespace(slot=np.zeros(1), window=SimpleNamespace(lends=lends))
+    assert type(trainee._contribution(kv)) is kind
 
 
 def test_parameters_are_pushed_after_a_step() -> None:

@@ -126,7 +126,7 @@ def run(world, variant):
             loss_of(model, train, parts[number].start + rows).backward()
             gradient = client.slot if lends else flat.gradients_np
             if lends:
-                differences.append(np.abs(flat.values_np - expected[start.clock]).max())  # nobody has written there
+                differences.append(np.abs(flat.values_np - expected[start.clock]).max())  # no server has written there
             if variant == "range by range":  # the servers' ranges one by one, the last first
                 for server, layout in client.layouts.items():
                     for part in reversed(range(len(layout.ranges))):
