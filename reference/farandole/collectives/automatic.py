@@ -68,7 +68,7 @@ def automatic(comm: Communicator) -> Automatic:
     Raises:
         UsageError: the links are slowed down or lose messages, so that what is kept does not hold.
 
-    Cost: nothing where the machine is known; otherwise 0.1 to 2 s, once.
+    Cost: nothing where the machine is known; otherwise less than a second on few ranks, once.
     """
     if "automatic" not in comm.kept:
         comm.kept["automatic"] = _automatic(comm)
