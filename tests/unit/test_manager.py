@@ -12,7 +12,7 @@ from farandole.parameter_server.chain_replication import ChainReplication
 from farandole.parameter_server.header import Header, Kind
 from farandole.parameter_server.manager import Manager
 from farandole.parameter_server.placement import Placement
-from farandole.parameter_server.training import note_excluded
+from farandole.parameter_server.survivors import note_excluded
 
 SILENCE_S = 30.0
 

@@ -10,6 +10,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from farandole.parameter_server import choices
 from farandole.parameter_server.core.corrections import DelayCompensated, StalenessAware
 from farandole.parameter_server.core.top_k import TopK
 from farandole.parameter_server.core.update_rules import (
@@ -23,6 +24,8 @@ from farandole.parameter_server.core.update_rules import (
     UpdateRule,
     memory,
 )
+from farandole.parameter_server.core.updates import UPDATES
+from farandole.parameter_server.options import PolicyOptions
 
 LR = 0.07
 PAIRS: dict[str, tuple[Callable[[np.ndarray], UpdateRule], Callable[..., torch.optim.Optimizer]]] = {
@@ -185,3 +188,16 @@ def test_what_top_k_keeps_and_sends_has_the_parameters_type() -> None:
     entries, values = top_k.choose(np.float32([1, -4, 3, 2]))
     assert (entries.tolist(), values.tolist(), top_k.residual.tolist()) == ([1, 2], [-4, 3], [1, 0, 0, 2])
     assert values.dtype == top_k.residual.dtype == np.float32
+
+
+@pytest.mark.parametrize("name", UPDATES)
+def test_a_row_makes_its_rule_and_its_correction_from_the_options(name: str) -> None:
+    options = PolicyOptions(update=name, lr=0.5, momentum=0.8, alpha=0.3, compensation=0.1)
+    rule, correction = choices.make_rule(options, np.zeros((5, 2))), choices.make_correction(options)
+    assert vars(rule).get("lr", 0.5) == 0.5
+    assert vars(rule).get("momentum", 0.8) == 0.8
+    assert vars(rule).get("alpha", 0.3) == 0.3
+    assert {array.shape for array in memory(rule).values()} <= {(5, 2)}
+    assert (correction is not None) == bool(UPDATES[name].correction)
+    if isinstance(correction, DelayCompensated):
+        assert correction.strength == 0.1

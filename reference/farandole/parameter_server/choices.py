@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import fields
+from pkgutil import resolve_name
 from typing import Any
 
 import numpy as np
@@ -18,15 +19,15 @@ from farandole.data import datasets
 from farandole.errors import UsageError
 from farandole.models import choices as model_choices
 from farandole.parameter_server import server_change
-from farandole.parameter_server.core.corrections import Correction, DelayCompensated, StalenessAware
+from farandole.parameter_server.core.corrections import Correction
 from farandole.parameter_server.core.policies import POLICIES, Bounds, Policy
-from farandole.parameter_server.core.update_rules import SGD, Adagrad, Adam, Add, Blend, Momentum, Twice, UpdateRule
+from farandole.parameter_server.core.update_rules import UpdateRule
+from farandole.parameter_server.core.updates import UPDATES
 from farandole.parameter_server.options import PolicyOptions, SyncOptions
 from farandole.parameter_server.sparse_options import TextOptions
 
 Array = NDArray[Any]
 
-PUSH_PARAMETERS = ("blend", "elastic", "twice")  # and not only gradients
 ONLY_WITH_TEXT = ("buckets", "shards")
 NOT_WITH_TEXT = {
     "model": "text is told apart by logistic regression",
@@ -60,24 +61,19 @@ def make_policy(options: SyncOptions, clients: Sequence[int]) -> Policy:
 
 def make_rule(options: PolicyOptions, values: Array) -> UpdateRule:
     """Return the rule that `--update` names, for a table like `values`."""
-    makers: dict[str, Callable[[], UpdateRule]] = {
-        "momentum": lambda: Momentum(values, options.lr, options.momentum),
-        "adagrad": lambda: Adagrad(values, options.lr),
-        "adam": lambda: Adam(values, options.lr),
-        "blend": lambda: Blend(options.alpha),
-        "elastic": Add,
-        "twice": lambda: Twice(values, options.lr),
-    }
-    return makers.get(options.update, lambda: SGD(options.lr))()
+    row = UPDATES[options.update]
+    given = (values if name == "values" else getattr(options, name) for name in row.rule_takes)
+    rule: UpdateRule = resolve_name(row.rule)(*given)
+    return rule
 
 
 def make_correction(options: PolicyOptions) -> Correction | None:
     """Return the correction that `--update` applies to stale gradients, if any."""
-    if options.update == "staleness-aware":
-        return StalenessAware()
-    if options.update == "delay-compensated":
-        return DelayCompensated(options.compensation)
-    return None
+    row = UPDATES[options.update]
+    if not row.correction:
+        return None
+    correction: Correction = resolve_name(row.correction)(*(getattr(options, name) for name in row.correction_takes))
+    return correction
 
 
 def check(options: PolicyOptions) -> None:
@@ -91,7 +87,7 @@ def check(options: PolicyOptions) -> None:
         raise UsageError("--data text has a model of its own, and trains no --task: leave out one of them")
     if not is_text:
         model_choices.check(options)
-    if options.update in PUSH_PARAMETERS and (options.topk or options.tree):
+    if UPDATES[options.update].pushes_parameters and (options.topk or options.tree):
         other = "--topk" if options.topk else "--tree"
         raise UsageError(f"--update {options.update} pushes parameters, not gradients: leave out {other}")
     if options.period > 1 and options.update != "elastic":
@@ -136,7 +132,7 @@ def _check_compressor(options: PolicyOptions) -> None:
     for given, what in (
         (options.topk, "--topk, which encodes pushes in its own way"),
         (options.tree, "--tree, whose aggregators add up gradients as they are"),
-        (options.update in PUSH_PARAMETERS, f"--update {options.update}, which pushes parameters"),
+        (UPDATES[options.update].pushes_parameters, f"--update {options.update}, which pushes parameters"),
         (options.transport == "window", "--transport window, where nothing travels"),
         (
             name in FEEDBACK and options.sync == "history",
@@ -170,5 +166,5 @@ def check_workload(options: TextOptions) -> None:
         return
     if needless := [name for name in NOT_WITH_TEXT if name in given]:
         raise UsageError(f"--data text: {NOT_WITH_TEXT[needless[0]]}; leave out --{needless[0]}")
-    if options.update in PUSH_PARAMETERS:
+    if UPDATES[options.update].pushes_parameters:
         raise UsageError(f"--update {options.update} needs whole models, and with --data text only touched rows travel")

@@ -30,7 +30,7 @@ from farandole.parameter_server.outcome import Outcome, collect
 from farandole.parameter_server.placement import MANAGER, Placement
 from farandole.parameter_server.server_manager import ServerManager
 from farandole.parameter_server.service import Role, beside, serve
-from farandole.parameter_server.survivors import Survivor, regroup
+from farandole.parameter_server.survivors import Survivor, note_excluded, regroup
 from farandole.parameter_server.tasks import Coordinator, TaskQueue
 from farandole.parameter_server.tree import Aggregator
 from farandole.recovery.heartbeat import Heart
@@ -122,6 +122,9 @@ class Cluster:
         outcome = collect(self.deployment, self.server, self.cleaner, self.manager, self.server_manager, self.kv)
         for window in self.deployment.windows:
             window.free()
+        if not self.survivor:  # which has recorded the dead
+            excluded = [rank for rank in outcome.dead if rank in self.placement.workers]
+            note_excluded(excluded, self.options.hang_after)
         return outcome
 
 

@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 
 from cyclopts import Parameter
 
-from farandole.parameter_server.options import NOT_HERE, PolicyOptions, Sync
+from farandole.parameter_server.options import NOT_HERE, PolicyOptions, Sync, UpdateInOneRound
 from farandole.parameter_server.server_change import ServerChange
 from farandole.runtime.numbers import AtLeastOne, NotNegative, Part, Positive, Real
 
@@ -39,9 +39,7 @@ class OnlineOptions(PolicyOptions):
     publish_every: Positive = 0.5
     """Seconds from one reading of the parameters by a reader to the next."""
 
-    update: Literal[
-        "sgd", "momentum", "adagrad", "adam", "staleness-aware", "delay-compensated", "blend", "elastic"
-    ] = "sgd"
+    update: UpdateInOneRound = "sgd"
     """A server's update rule for gradients; blend and elastic: for the workers' own parameters."""
 
     sync: Sync = "async"

@@ -10,6 +10,7 @@ from farandole.compression.table import PUSHED
 from farandole.data_parallel.options import AccumulationOptions, DataParallelOptions
 from farandole.errors import UsageError
 from farandole.parameter_server.core.policies import ALIASES, POLICIES
+from farandole.parameter_server.core.updates import IN_ONE_ROUND, OF_GRADIENTS, UPDATES
 from farandole.parameter_server.placement import Placement
 from farandole.parameter_server.server_change import ServerChange, most_servers
 from farandole.runtime.choices import one_of
@@ -29,15 +30,16 @@ NOT_HERE = Parameter(parse=False)
 if TYPE_CHECKING:
     Sync = str
     SyncOfEach = str
+    Update = str
+    UpdateByGradients = str
+    UpdateInOneRound = str
+    Encoder = str
 else:
     Sync = one_of(POLICIES, ALIASES)
     SyncOfEach = one_of([name for name, row in POLICIES.items() if row.applies_each_once], ALIASES)
-Update = Literal[
-    "sgd", "momentum", "adagrad", "adam", "staleness-aware", "delay-compensated", "blend", "elastic", "twice"
-]  # fmt: skip
-if TYPE_CHECKING:
-    Encoder = str
-else:
+    Update = one_of(UPDATES)
+    UpdateByGradients = one_of(OF_GRADIENTS)
+    UpdateInOneRound = one_of(IN_ONE_ROUND)
     Encoder = one_of(PUSHED)
 
 
@@ -48,7 +50,7 @@ def _server_changes(_: Any, tokens: Any) -> Any:
 @Parameter(name="*")
 @dataclass(frozen=True, kw_only=True)
 class RoleOptions(RunOptions):
-    """The roles, and where the parameters are stored."""
+    """The roles of the ranks, and where the parameters are stored."""
 
     servers: AtLeastOne = 1
     """Number of servers that share the parameters; rank 0 is the manager, the servers come next, the rest are workers.
@@ -145,11 +147,8 @@ class SyncOptions(RunOptions):
 
 @Parameter(name="*")
 @dataclass(frozen=True, kw_only=True)
-class PolicyOptions(SyncOptions, EncodingOptions, ServerOptions, AccumulationOptions):
-    """When gradients count, and what a server does with them."""
-
-    fraction: Part = 0.01
-    """--compressor random-k: the part of the entries that is pushed; --topk has its own."""
+class UpdateOptions(RunOptions):
+    """The update of the parameters by what is pushed."""
 
     update: Update = "sgd"
     """The servers' update rule for gradients; blend and elastic receive the workers' own parameters; twice: both, in
@@ -171,8 +170,14 @@ class PolicyOptions(SyncOptions, EncodingOptions, ServerOptions, AccumulationOpt
     period: AtLeastOne = 1
     """elastic: τ, iterations of a worker from one exchange with the servers to the next."""
 
-    tree: Annotated[int, whole(gte=2)] | None = None
-    """Put aggregators between workers and servers, each for at most this number of workers."""
+
+@Parameter(name="*")
+@dataclass(frozen=True, kw_only=True)
+class PushOptions(EncodingOptions):
+    """The encoding of what is pushed."""
+
+    fraction: Part = 0.01
+    """--compressor random-k: the part of the entries that is pushed; --topk has its own."""
 
     topk: Part | None = None
     """Push only this part of the gradient's entries, the largest; the rest is added to the next gradient."""
@@ -180,6 +185,12 @@ class PolicyOptions(SyncOptions, EncodingOptions, ServerOptions, AccumulationOpt
     compressor: Encoder = "none"
     """The encoding of the gradients that workers push, with error feedback for sign and random-k; parameters are pulled
     uncompressed."""
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, kw_only=True)
+class StoppingOptions(RunOptions):
+    """The end of the training, before its last step."""
 
     stop_below: Positive | None = None
     """End the training once the validation loss is less than this; a second thread of the manager checks it
@@ -190,6 +201,17 @@ class PolicyOptions(SyncOptions, EncodingOptions, ServerOptions, AccumulationOpt
 
     check_every: Positive = 0.2
     """--stop-below, --stop-stalled: seconds from one check to the next."""
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, kw_only=True)
+class PolicyOptions(
+    SyncOptions, UpdateOptions, PushOptions, StoppingOptions, ServerOptions, AccumulationOptions
+):  # fmt: skip
+    """The ranks between workers and servers, and the number of models."""
+
+    tree: Annotated[int, whole(gte=2)] | None = None
+    """Put aggregators between workers and servers, each for at most this number of workers."""
 
     applications: AtLeastOne = 1
     """Train this number of models at once on the same servers, each with its own workers."""
@@ -202,4 +224,4 @@ class PolicyOptions(SyncOptions, EncodingOptions, ServerOptions, AccumulationOpt
         steps = self.steps + self.period - 1
         if not POLICIES[self.sync].in_rounds:
             steps *= ranks  # a fast worker takes a slow one's; a server's steps are all its updates
-        return 2 * steps if self.update == "twice" else steps
+        return UPDATES[self.update].rounds * steps

@@ -5,7 +5,7 @@ from typing import Annotated, ClassVar, Literal
 
 from cyclopts import Parameter
 
-from farandole.parameter_server.options import NOT_HERE, PolicyOptions, SyncOfEach
+from farandole.parameter_server.options import NOT_HERE, PolicyOptions, SyncOfEach, UpdateByGradients
 from farandole.parameter_server.server_change import ServerChange
 from farandole.runtime.numbers import AtLeastOne, Positive, UnitInterval
 
@@ -48,7 +48,7 @@ class HybridOptions(TextOptions):
     sync: SyncOfEach = "bsp"
     """When a worker may start an iteration; rows that are stored at a worker are always up to date there."""
 
-    update: Literal["sgd", "momentum", "adagrad", "adam", "staleness-aware", "delay-compensated"] = "sgd"
+    update: UpdateByGradients = "sgd"
     """The update rule, on the servers and for the rows that are stored at workers."""
 
     hot: UnitInterval = 1.0

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Sequence
 from typing import Protocol
 
 from mpi4py import MPI
@@ -50,3 +52,14 @@ def regroup(world: World, replication: ChainReplication, survivor: Survivor, hea
             if leads:
                 survivor.on_failure(replication)
             world.regroup(workers, control, number=1)
+
+
+def note_excluded(workers: Sequence[int], silence_s: float) -> None:
+    """Print which workers the manager has declared dead because they sent nothing: the result is not the usual one."""
+    for worker in workers:
+        print(
+            f"farandole: rank {worker} sent nothing for {silence_s:g} s (--hang-after); the others went on without it, "
+            "and the result differs from that of all workers",
+            file=sys.stderr,
+            flush=True,
+        )

@@ -7,7 +7,6 @@ update (5); repeat (6).
 
 from __future__ import annotations
 
-import sys
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -19,6 +18,7 @@ from numpy.typing import NDArray
 
 from farandole.parameter_server import choices, cluster, early_stopping
 from farandole.parameter_server.application import Application
+from farandole.parameter_server.core.updates import UPDATES
 from farandole.parameter_server.failure_log import FailureLog
 from farandole.parameter_server.groups import place, worker_groups
 from farandole.parameter_server.kv_worker import KVWorker, Start
@@ -91,8 +91,6 @@ def train(scenario: str, options: PolicyOptions, make_workload: MakeWorkload) ->
             watch=watch.work if watch else None,
             left=reports.left,
         )
-        if not failure_log:
-            note_excluded(outcome.dead, options.hang_after)
         tables = [workload.complete(table) for table in outcome.tables]
         found = [workload.judged(table, world.rank in group) for table, group in zip(tables, groups, strict=True)]
         judged = [metrics for metrics in found if metrics is not None]
@@ -107,17 +105,6 @@ def train(scenario: str, options: PolicyOptions, make_workload: MakeWorkload) ->
             ring_bytes=workload.plain_bytes,
             stopping=watch.figures() if watch else None,
             **outcome.figures(),
-        )
-
-
-def note_excluded(workers: Sequence[int], silence_s: float) -> None:
-    """Print which workers the manager has declared dead because they sent nothing: the result is not the usual one."""
-    for worker in workers:
-        print(
-            f"farandole: rank {worker} sent nothing for {silence_s:g} s (--hang-after); the others went on without it, "
-            "and the result differs from that of all workers",
-            file=sys.stderr,
-            flush=True,
         )
 
 
@@ -137,7 +124,7 @@ def application(
 ) -> Application:
     """Return one model on the servers, with the policy and the update rule of the options."""
     in_rounds = choices.make_policy(options, clients).in_rounds
-    pulls = 2 * options.steps if options.update == "twice" else -(-options.steps // options.period)  # per worker
+    pulls = UPDATES[options.update].rounds * -(-options.steps // options.period)  # per worker
     return Application(
         table=table,
         workers=workers,
