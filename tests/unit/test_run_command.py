@@ -1,10 +1,16 @@
-"""``farandole run`` prepares the launch before it reads the options."""
+"""``farandole run`` prepares the launch before it reads the options, and shows them in panels."""
 
 from __future__ import annotations
 
+import re
+from contextlib import suppress
+from dataclasses import fields
+
 import pytest
 
+from farandole import cli, scenarios
 from farandole.cli import run
+from farandole.cli.panels import in_panels
 from farandole.runtime import crowding
 
 
@@ -28,3 +34,25 @@ def test_it_prepares_as_many_ranks_as_are_given(words: str, ranks: int | None, m
     monkeypatch.setattr(crowding, "prepare", prepared.append)
     run.prepare(words.split())
     assert prepared == ([] if ranks is None else [ranks])
+
+
+@pytest.mark.parametrize("name", scenarios.names())
+def test_panels_change_no_option(name: str) -> None:
+    plain = scenarios.load(name).Config
+    panelled = in_panels(plain)
+    names = {each.name for each in fields(plain)}
+    assert {each.name for each in fields(panelled)} == names
+    assert {each: getattr(panelled(), each) for each in names} == {each: getattr(plain(), each) for each in names}
+
+
+def test_help_begins_with_the_launch_and_the_methods_own_options(capsys: pytest.CaptureFixture[str]) -> None:
+    with suppress(SystemExit):
+        cli.main(["run", "parameter_server", "--help"])
+    shown = capsys.readouterr().out
+    options = re.findall(r"^│ (--[\w-]+)", shown, re.M)
+    wanted = ["--ranks", "--buckets", "--sync", "--update", "--servers", "--batch", "--out", "--device", "--slow"]
+    assert [each for each in options if each in wanted] == wanted
+    panels = re.findall(r"^╭─ (.*?) ─", shown, re.M)
+    assert panels[0] == "The launch"
+    assert panels[-1].startswith("Faults")
+    assert len(set(panels)) == len(panels)

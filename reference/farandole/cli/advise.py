@@ -67,18 +67,17 @@ def advise(
 
 
 def _of_kinds(device: tuple[str, ...], training: dict[str, Any], target_ms: float | None, as_json: bool) -> None:
+    from farandole import tasks
     from farandole.cost.advice import Kind, advised, verdicts
     from farandole.cost.layer_costs import of_model
     from farandole.model_parallel.options import AdaptiveOptions
-    from farandole.models import choices
     from farandole.report import modes_table
 
     kinds = [Kind.parse(text) for text in device]
     if len({kind.name for kind in kinds}) < len(kinds):
         raise UsageError("two --device have the same name: give each a different one")
     options = AdaptiveOptions(**training)
-    choices.check(options)
-    rows = advised(of_model(options), kinds, options.batch, options.optimizer)
+    rows = advised(of_model(tasks.built_in(options)), kinds, options.batch, options.optimizer)
     said = verdicts(rows, target_ms / 1e3 if target_ms else None)
     if as_json:
         found = [{"device": row.kind, "count": row.count, "mode": row.mode and row.mode.to_dict()} for row in rows]

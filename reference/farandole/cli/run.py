@@ -8,9 +8,10 @@ from itertools import pairwise
 from typing import Annotated
 
 import cyclopts
-from cyclopts import Parameter
+from cyclopts import Group, Parameter
 
 from farandole import methods, scenarios
+from farandole.cli.panels import in_panels
 from farandole.errors import LaunchError
 from farandole.launching import launch
 from farandole.runtime import command_line, crowding, streams
@@ -19,11 +20,13 @@ from farandole.runtime.launcher import TIMEOUT_S
 from farandole.runtime.numbers import AtLeastOne, Positive
 from farandole.runtime.options import RunOptions
 
+HELP = {"-h", "--help"}
 
-@Parameter(name="*")
+
+@Parameter(name="*", group=Group("The launch", sort_key=-1))
 @dataclass(frozen=True, kw_only=True)
 class LaunchOptions:
-    """The options of starting the processes."""
+    """The launch."""
 
     ranks: Annotated[AtLeastOne, Parameter(alias="-n")] = 4
     """Number of processes."""
@@ -43,13 +46,14 @@ def app(words: Sequence[str]) -> cyclopts.App:
     chosen = advised(named, methods.aliases())
     for name in [chosen] if chosen in scenarios.names() else scenarios.names():
         scenario = scenarios.load(name)
-        runner.command(_command(name, scenario.Config), name=named if name == chosen else name, help=scenario.__doc__)
+        config_type = in_panels(scenario.Config) if name == chosen and HELP & set(words) else scenario.Config
+        runner.command(_command(name, config_type), name=named if name == chosen else name, help=scenario.__doc__)
     return runner
 
 
 def prepare(words: Sequence[str]) -> None:
     """Prepare the launch of ``run SCENARIO …`` before its options are read, since importing torch takes longest."""
-    if words[:1] != ["run"] or len(words) < 2 or {"-h", "--help"} & set(words):
+    if words[:1] != ["run"] or len(words) < 2 or HELP & set(words):
         return
     apart = [part for word in words for part in word.split("=", 1)]  # --ranks=4, too
     following = dict(pairwise(apart))

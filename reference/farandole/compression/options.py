@@ -41,7 +41,7 @@ class EncodingOptions(RoundingOptions):
 @Parameter(name="*")
 @dataclass(frozen=True, kw_only=True)
 class CompressionOptions(EncodingOptions):
-    """The options of encoding gradients."""
+    """The encoding of gradients."""
 
     compressor: Name = "top-k"
     """The encoding of the gradients; none: they are sent as they are."""

@@ -26,7 +26,7 @@ else:
 @Parameter(name="*")
 @dataclass(frozen=True, kw_only=True)
 class DataParallelOptions(TrainingOptions):
-    """The options of the data's way to the ranks, and of each rank's share."""
+    """The data's way to the ranks, and each rank's share."""
 
     loading: Literal["scatter", "files"] = "scatter"
     """Rank 0 sends each rank its shard, or each maps its own file into memory."""
@@ -52,7 +52,7 @@ class DataParallelOptions(TrainingOptions):
 @Parameter(name="*")
 @dataclass(frozen=True, kw_only=True)
 class AccumulationOptions(RunOptions):
-    """Gradients that are added up before they are sent."""
+    """The gradients that are added up before they are sent."""
 
     accumulate: AtLeastOne = 1
     """Gradient accumulation: compute each rank's part of the batch in this many micro-batches, add up their gradients,

@@ -25,7 +25,7 @@ Milliseconds = Annotated[float, real(gte=0, lte=60_000)]
 @Parameter(name="*")
 @dataclass(frozen=True, kw_only=True)
 class ModelParallelOptions(TrainingOptions):
-    """The options of a training, however the model is cut."""
+    """The training of a model in parts, however it is cut."""
 
     optimizer: Literal["sgd", "momentum", "adam"] = "sgd"
     """Plain, with momentum 0.9, or Adam; the last two keep one or two numbers for each parameter."""
@@ -78,7 +78,7 @@ class AdaptiveOptions(LayerOptions):
 @Parameter(name="*")
 @dataclass(frozen=True, kw_only=True)
 class PipelineOptions(LayerOptions, RecomputationOptions):
-    """The options of a pipeline."""
+    """The pipeline."""
 
     schedule: ScheduleName = "1f1b"
     """Order in which the stages work; pipedream processes whole batches and updates after each."""

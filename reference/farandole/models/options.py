@@ -17,7 +17,7 @@ Depth = Annotated[int, whole(gte=1, lte=1_000)]
 @Parameter(name="*")
 @dataclass(frozen=True, kw_only=True)
 class TrainingOptions(RunOptions):
-    """The options of a training: its data, its model, its learning rate."""
+    """The training: its data, its model, its steps."""
 
     data: Literal["digits", "mnist5k", "pydoc"] = "digits"
     """Real handwritten digits, 1,797 of 8×8 pixels or 5,000 of 28×28; or English prose, 5,700 times 64 characters."""

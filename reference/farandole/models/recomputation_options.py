@@ -71,7 +71,7 @@ class RecomputationOptions(TrainingOptions):
 @Parameter(name="*")
 @dataclass(frozen=True, kw_only=True)
 class BlockRecomputationOptions(RecomputationOptions):
-    """Options of recomputation and offload for a method without stages."""
+    """Recomputation and offload in a method without stages."""
 
     bare_options: ClassVar[Mapping[str, str]] = {"offload_activations": "host"}
 

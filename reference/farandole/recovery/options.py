@@ -16,7 +16,7 @@ from farandole.runtime.options import RunOptions
 @Parameter(name="*")
 @dataclass(frozen=True, kw_only=True)
 class RememberingOptions(TrainingOptions):
-    """The options of a training whose optimizer has a state and whose model may draw random numbers."""
+    """The optimizer, and what the model draws."""
 
     optimizer: Literal["sgd", "momentum", "adam"] = "momentum"
     """Plain, with momentum 0.9, or Adam; the last two remember one or two numbers for each parameter."""

@@ -33,43 +33,8 @@ ONCE: dict[str, Any] = {"n_tokens": 1, "accepts_keys": False, "show_default": Fa
 
 @Parameter(name="*")
 @dataclass(frozen=True, kw_only=True)
-class RunOptions:
-    """The options of every run."""
-
-    resumes: ClassVar[bool] = False
-    """Whether an unfinished run continues when it is started again with the same --out."""
-
-    starts_workers: ClassVar[bool] = False
-    """Whether one process is launched, which itself starts the requested number of `workers`."""
-
-    renamed: ClassVar[Mapping[str, str]] = {}
-    """Former name of a field → its present name; the command line still accepts the former."""
-
-    bare_options: ClassVar[Mapping[str, str]] = {}
-    """Field → the value that its option has on the command line without a word after it; `--no-…` leaves it out."""
-
-    incidental: ClassVar[frozenset[str]] = frozenset(
-        {"out", "device", "share_cards", "card_transport", "slow", "fail", "chaos", "link_mbps", "link_change"}
-        | {"link_latency_ms", "wait_timeout", "expect_ranks", "tensorboard", "peak_flops", "json"}
-    )
-    """Options that do not affect what is computed, and may differ when a run continues."""
-
-    out: Path | None = None
-    """Folder for the record, new or empty. [default: runs/SCENARIO-DATE-TIME]"""
-
-    seed: Seed = 0
-    """Seed of every random choice; same seed, same ranks, same method: same parameters."""
-
-    device: Literal["auto", "cpu", "cuda"] = "auto"
-    """The device that computes. cuda: a card for each rank that computes. auto: cards where
-    there are as many as such ranks, else the CPU."""
-
-    share_cards: bool = False
-    """Let several ranks compute on one card, if a host has fewer cards than ranks that compute."""
-
-    card_transport: Literal["staged", "direct", "auto"] = "staged"
-    """How messages leave a card. staged: through pinned memory of the host, with any MPI. direct: a CUDA-aware MPI
-    reads the card's memory. auto: direct where the MPI and the method allow it, else staged."""
+class FaultOptions:
+    """Faults: slow and failing ranks, slow links."""
 
     slow: Annotated[tuple[Slow, ...], Parameter(converter=_parsed_by(Slow), **REPEATABLE)] = ()
     """A slow rank, as rank=3,factor=3; now and then: with share=0.25; in some steps: with from=100 or until=200. May be
@@ -94,32 +59,6 @@ class RunOptions:
 
     link_latency_ms: NotNegativeReal = 0.0
     """With --link-mbps: each message occupies the link for this many milliseconds beside its bytes."""
-
-    wait_timeout: Positive = 60.0
-    """Seconds after which a rank that waits for another gives up and ends the job."""
-
-    expect_ranks: AtLeastOne | None = None
-    """Refuse to run with another number of ranks: batch scripts give $SLURM_NTASKS."""
-
-    tensorboard: Path | None = None
-    """Folder for TensorBoard's event files, which are written during the run; runs in one folder are shown together."""
-
-    peak_flops: Positive | None = None
-    """Operations per second of which each rank's device is capable, as 312e12; the record then has `mfu`, the share
-    that the training used. [default: not known]"""
-
-    json: Annotated[bool, Parameter(show_default=False)] = False
-    """Print the record's summary as JSON, and nothing else, on standard output."""
-
-    @property
-    def joining_at_most(self) -> int:
-        """Return the number of processes that may join the launch later."""
-        return 0
-
-    @property
-    def outlives(self) -> bool:
-        """Whether the training continues when a rank has died, for which MPI must let ranks outlive each other."""
-        return False
 
     @property
     def survives_partitions(self) -> bool:
@@ -147,6 +86,32 @@ class RunOptions:
         if self.checksum:
             raise UsageError(f"--checksum is not supported here, since {why}: leave it out")
 
+    @property
+    def first_steps(self) -> dict[str, int]:
+        """Return the step at which each fault begins, by the option as it was given."""
+        return {
+            **{f"--fail {fail}": fail.step for fail in self.fail},
+            **{f"--slow {slow}": slow.first for slow in self.slow},
+            **{f"--link-change {change}": change.step for change in self.link_change},
+        }
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, kw_only=True)
+class DeviceOptions:
+    """The device that computes, and how messages leave it."""
+
+    device: Literal["auto", "cpu", "cuda"] = "auto"
+    """The device that computes. cuda: a card for each rank that computes. auto: cards where
+    there are as many as such ranks, else the CPU."""
+
+    share_cards: bool = False
+    """Let several ranks compute on one card, if a host has fewer cards than ranks that compute."""
+
+    card_transport: Literal["staged", "direct", "auto"] = "staged"
+    """How messages leave a card. staged: through pinned memory of the host, with any MPI. direct: a CUDA-aware MPI
+    reads the card's memory. auto: direct where the MPI and the method allow it, else staged."""
+
     def computes(self, rank: int, ranks: int) -> bool:
         """Return whether this rank of `ranks` computes gradients or predictions, so that it has use for a card."""
         return True
@@ -163,14 +128,61 @@ class RunOptions:
         """Return a line for the user of cards about what these options cost there; "": there is nothing to note."""
         return ""
 
+
+@Parameter(name="*")
+@dataclass(frozen=True, kw_only=True)
+class RunOptions(DeviceOptions, FaultOptions):
+    """Every run: its record, its seed, its time limits."""
+
+    resumes: ClassVar[bool] = False
+    """Whether an unfinished run continues when it is started again with the same --out."""
+
+    starts_workers: ClassVar[bool] = False
+    """Whether one process is launched, which itself starts the requested number of `workers`."""
+
+    renamed: ClassVar[Mapping[str, str]] = {}
+    """Former name of a field → its present name; the command line still accepts the former."""
+
+    bare_options: ClassVar[Mapping[str, str]] = {}
+    """Field → the value that its option has on the command line without a word after it; `--no-…` leaves it out."""
+
+    incidental: ClassVar[frozenset[str]] = frozenset(
+        {"out", "device", "share_cards", "card_transport", "slow", "fail", "chaos", "link_mbps", "link_change"}
+        | {"link_latency_ms", "wait_timeout", "expect_ranks", "tensorboard", "peak_flops", "json"}
+    )
+    """Options that do not affect what is computed, and may differ when a run continues."""
+
+    out: Path | None = None
+    """Folder for the record, new or empty. [default: runs/SCENARIO-DATE-TIME]"""
+
+    seed: Seed = 0
+    """Seed of every random choice; same seed, same ranks, same method: same parameters."""
+
+    wait_timeout: Positive = 60.0
+    """Seconds after which a rank that waits for another gives up and ends the job."""
+
+    expect_ranks: AtLeastOne | None = None
+    """Refuse to run with another number of ranks: batch scripts give $SLURM_NTASKS."""
+
+    tensorboard: Path | None = None
+    """Folder for TensorBoard's event files, which are written during the run; runs in one folder are shown together."""
+
+    peak_flops: Positive | None = None
+    """Operations per second of which each rank's device is capable, as 312e12; the record then has `mfu`, the share
+    that the training used. [default: not known]"""
+
+    json: Annotated[bool, Parameter(show_default=False)] = False
+    """Print the record's summary as JSON, and nothing else, on standard output."""
+
     @property
-    def first_steps(self) -> dict[str, int]:
-        """Return the step at which each fault begins, by the option as it was given."""
-        return {
-            **{f"--fail {fail}": fail.step for fail in self.fail},
-            **{f"--slow {slow}": slow.first for slow in self.slow},
-            **{f"--link-change {change}": change.step for change in self.link_change},
-        }
+    def joining_at_most(self) -> int:
+        """Return the number of processes that may join the launch later."""
+        return 0
+
+    @property
+    def outlives(self) -> bool:
+        """Whether the training continues when a rank has died, for which MPI must let ranks outlive each other."""
+        return False
 
     def least_bytes(self) -> int:
         """Return a lower bound of the memory that all ranks together need for the model; 0 where none is known."""

@@ -36,7 +36,7 @@ class Sharding:
 @Parameter(name="*")
 @dataclass(frozen=True, kw_only=True)
 class ShardedOptions(OptimizerOptions):
-    """The options of the division."""
+    """The division of the training state."""
 
     optimizer: Literal["sgd", "momentum", "adam", "muon"] = "adam"
     """Plain, with momentum 0.9, or Adam: they remember no, one or two numbers for each parameter; or Muon: one for

@@ -12,7 +12,7 @@ from farandole.models.options import Width
 @Parameter(name="*")
 @dataclass(frozen=True, kw_only=True)
 class ContextOptions(ModelParallelOptions):
-    """The options of dividing a sequence, and of the training on it."""
+    """The division of a sequence, and the training on it."""
 
     data: Literal["digits", "mnist5k", "pydoc"] = "pydoc"
     """English prose, in passages of --context characters; handwritten digits are no sequences."""
