@@ -167,6 +167,7 @@ class BuiltIn(Task):
         shape: of one sample.
     """
 
+    model: Callable[[], nn.Sequential]
     options: TrainingOptions = field(kw_only=True)
     shape: tuple[int, ...] = ()
 

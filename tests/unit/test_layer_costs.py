@@ -19,7 +19,7 @@ from farandole.models import choices, operations
 from farandole.models.options import TrainingOptions
 from farandole.models.shape import Shape
 from farandole.models.training_state import BytesPerParameter
-from farandole.tasks import Task
+from farandole.tasks import Task, built_in
 
 MODELS = [
     TrainingOptions(hidden=48, depth=3),
@@ -30,7 +30,7 @@ MODELS = [
 
 @pytest.mark.parametrize("options", MODELS, ids=lambda options: options.model)
 def test_operations_parameters_and_outputs_are_torchs(options: TrainingOptions) -> None:
-    costs, _ = of_model(options)
+    costs, _ = of_model(built_in(options))
     model = choices.build(options)
     shape = datasets.shape(options.data)
     given = torch.zeros((1, *shape), dtype=torch.int64 if options.data == "pydoc" else None)
@@ -86,7 +86,7 @@ def test_a_models_shape_has_its_parameters_and_activations() -> None:
 
 def test_a_block_exchanges_its_activations_four_times() -> None:
     """Megatron-LM: an all-reduce after attention and after the feed-forward network, and one each in backward."""
-    _, units = of_model(MODELS[2])
+    _, units = of_model(built_in(MODELS[2]))
     assert units
     _, block, *_, head = units.layers
     assert block.exchanged == (64 * 32 * 4,) * 4
@@ -98,7 +98,7 @@ def test_a_block_exchanges_its_activations_four_times() -> None:
 @pytest.mark.parametrize("tensor", [1, 2])
 def test_what_is_kept_is_the_footprints(options: TrainingOptions, tensor: int) -> None:
     """Of two pieces, for a number of samples that was not used to find the terms."""
-    _, cost = of_model(options)
+    _, cost = of_model(built_in(options))
     assert cost
     with torch.device("meta"):
         model = choices.build(options)
@@ -115,4 +115,4 @@ def test_what_is_kept_is_the_footprints(options: TrainingOptions, tensor: int) -
 
 
 def test_what_cannot_be_divided_says_so() -> None:
-    assert of_model(MODELS[1])[1] is None
+    assert of_model(built_in(MODELS[1]))[1] is None

@@ -16,6 +16,7 @@ from farandole.cost.modes import Device, Mode, predicted, ranked
 from farandole.errors import UsageError
 from farandole.models.options import TrainingOptions
 from farandole.runtime.command_line import run_app
+from farandole.tasks import built_in
 
 FAST, SLOW = Link(1e-6, 1e-11), Link(1e-4, 1e-7)
 GB = 1e9
@@ -161,7 +162,7 @@ def test_speed_and_overhead_from_two_batches() -> None:
 
 def test_a_real_model() -> None:
     """A transformer of 6 blocks: ranks with room for 60 % of parameters, gradients and Adam's state must split it."""
-    model = of_model(TrainingOptions(data="pydoc", model="transformer", hidden=64, depth=6))
+    model = of_model(built_in(TrainingOptions(data="pydoc", model="transformer", hidden=64, depth=6)))
     states = 4 * 4 * sum(layer.weights + layer.vectors for layer in model[0].layers)
     [split, *_] = ranked(model, [device(memory=0.6 * states)] * 4, 4, "adam")
     assert split.fits

@@ -22,7 +22,6 @@ from farandole.model_parallel.options import AdaptiveOptions
 from farandole.model_parallel.parts import DTYPES, Parts
 from farandole.model_parallel.schedules.one_f_one_b import ONE_F_ONE_B
 from farandole.model_parallel.training import finish, loop, write_plan
-from farandole.models import choices
 from farandole.runtime.files import json_text
 from farandole.runtime.record import Summary
 from farandole.runtime.recorder import Recorder
@@ -62,9 +61,9 @@ def train(options: AdaptiveOptions) -> tuple[Summary | None, list[Mode], list[De
 
 def _predicted(world: World, options: AdaptiveOptions) -> tuple[list[Device], list[Mode]]:
     dtype = DTYPES[options.precision]
-    costs = of_model(options, dtype)
     task = tasks.built_in(options)
-    model = choices.build(options).to(world.device, dtype)
+    costs = of_model(task, dtype)
+    model = task.model().to(world.device, dtype)
     classes = tasks.number_of_classes(task)
     draw = np.random.default_rng(options.seed)
     if task.is_text:

@@ -16,13 +16,12 @@ from math import prod
 import torch
 from torch import Tensor, nn
 
-from farandole.data import datasets
 from farandole.errors import UsageError
 from farandole.model_parallel.footprint import footprint
 from farandole.model_parallel.tensor.units import units
-from farandole.models import choices, operations
-from farandole.models.options import TrainingOptions
-from farandole.models.transformer import Block, Embedding, Head
+from farandole.models import operations
+from farandole.models.transformer import Attention, Block, Embedding, Head
+from farandole.tasks import BuiltIn
 
 
 @dataclass(frozen=True)
@@ -61,8 +60,8 @@ class ModelCost:
     bytes_each: int = 4
 
 
-def of_model(options: TrainingOptions, dtype: torch.dtype = torch.float32) -> tuple[ModelCost, ModelCost | None]:
-    """Return the costs of the options' model: cut between any two layers, and in units that tensor ranks can divide.
+def of_model(task: BuiltIn, dtype: torch.dtype = torch.float32) -> tuple[ModelCost, ModelCost | None]:
+    """Return the costs of the task's model: cut between any two layers, and in units that tensor ranks can divide.
 
     The latter is None where they cannot.
 
@@ -70,14 +69,13 @@ def of_model(options: TrainingOptions, dtype: torch.dtype = torch.float32) -> tu
         dtype: of parameters and activations.
     """
     with torch.device("meta"):
-        model = choices.build(options).to(dtype)
-    kind = torch.int64 if options.data == "pydoc" else dtype
-    sample = torch.empty((1, *options.sample_shape()), dtype=kind, device="meta")
+        model = task.model().to(dtype)
+    sample = torch.empty((1, *task.shape), dtype=torch.int64 if task.is_text else dtype, device="meta")
     try:
         grouped = units(model)
     except UsageError:
         return _costs(list(model), sample, 1), None
-    return _costs(list(model), sample, 1), _costs(grouped, sample, _most_tensor_ranks(model, options))
+    return _costs(list(model), sample, 1), _costs(grouped, sample, _most_tensor_ranks(model))
 
 
 def _costs(layers: Sequence[nn.Module], sample: Tensor, most_tensor_ranks: int) -> ModelCost:
@@ -150,8 +148,7 @@ def _opened(layer: nn.Module) -> list[nn.Module]:
     return list(layer) if isinstance(layer, nn.Sequential) else [layer]
 
 
-def _most_tensor_ranks(model: nn.Sequential, options: TrainingOptions) -> int:
+def _most_tensor_ranks(model: nn.Sequential) -> int:
     """Return the smallest number of pieces that a layer can be divided into: heads, hidden units, classes."""
-    blocks = [layer for layer in model if isinstance(layer, Block)]
-    heads = options.hidden // blocks[0].attention.head_width if blocks else options.hidden
-    return min(heads, datasets.classes(options.data))
+    heads = [each.query.out_features // each.head_width for each in model.modules() if isinstance(each, Attention)]
+    return min([*heads, *(each.out_features for each in model.modules() if isinstance(each, nn.Linear))])

@@ -13,11 +13,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from farandole import tasks
 from farandole.data.batch import Batch, leaves, size
 from farandole.model_parallel.activation_offload import ActivationOffload
 from farandole.model_parallel.footprint import footprint
 from farandole.model_parallel.memory import ActivationMeter
-from farandole.models import choices
 from farandole.models.recomputation import recompute, unfuse
 from farandole.models.recomputation_options import RecomputationOptions
 from farandole.sharded.hooks import Hooks, Place, unpacked
@@ -86,7 +86,7 @@ class Activations:
         if self.options.task:
             return None
         with torch.device("meta"):
-            layers = choices.build(self.options).to(dtype)
+            layers = tasks.built_in(self.options).model().to(dtype)
         whole, targets = self.batch  # of which a micro-batch is a view: they are there until the step ends
         inputs = whole[: self.largest].to(dtype if whole.is_floating_point() else whole.dtype)
         more_inputs = whole[self.largest :].nbytes if inputs.dtype == whole.dtype else 0
