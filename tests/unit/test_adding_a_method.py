@@ -49,7 +49,6 @@ def copy(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "collectives/chain.py": "CHAIN = Schedule(",
         "parameter_server/core/policies/round_robin.py": "class RoundRobin",
         "compression/natural.py": "class Natural",
-        "data_parallel/clipped.py": "class ClippedSGD",
         "scenarios/clipped_sgd.py": "run_as_program(Config",
     }.items():
         assert f"`{Path(file).name}`" in PAGE
@@ -131,8 +130,8 @@ def python(copy: Path) -> Iterator[Python]:
         yield run
 
 
-def test_a_part_of_a_method_changes_two_files_at_most(copy: Path) -> None:
-    """The files in the page's table are those that have changed in the copy: three with a scenario, otherwise two."""
+def test_an_example_changes_two_files_at_most(copy: Path) -> None:
+    """The files in the page's table are those that have changed in the copy."""
     assert len(EXAMPLES) == 5
     changed = {
         str(file.relative_to(copy / "farandole"))
@@ -143,7 +142,7 @@ def test_a_part_of_a_method_changes_two_files_at_most(copy: Path) -> None:
     assert changed == {file for new, row in EXAMPLES.values() for file in (*new, *row)}
     for name, (new, row) in EXAMPLES.items():
         assert len(row) == 1, name
-        assert len(new) <= (2 if name == "clipped SGD" else 1), name
+        assert len(new) <= 1, name
         assert not any((PACKAGE / file).exists() for file in new), name
 
 
