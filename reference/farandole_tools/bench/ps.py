@@ -10,9 +10,9 @@ of all sweeps. Peers:
 - a copy of the vector by one process, and one by each rank at the same time: no parameter server,
   but how fast this machine's memory is.
 
-Further rows put variants of ours beside the first: parameters that workers read where the server
-has written them, messages instead of a shared window, two and four servers, and a part of the rows
-(sparse), whose row says rows per second too.
+Further rows put variants of ours beside the first: parameters that workers read where one or two
+servers have written them, messages instead of a shared window, two and four servers, and a part of
+the rows (sparse), whose row says rows per second too.
 """
 
 from __future__ import annotations
@@ -81,15 +81,16 @@ def variants(ranks: int) -> dict[str, tuple[int, Rounds]]:
     """Return ours by messages, on more servers, and with a part of the rows: name → bytes of a push, and the rounds."""
     workers = ranks - 1
 
-    def on_servers(servers: int) -> Rounds:
+    def on_servers(servers: int, *options: str) -> Rounds:
         place = f"servers=0-{servers - 1},workers={servers}-{servers + workers - 1}"
-        return partial(farandole_rounds, servers + workers, ELEMENTS, options=("--place", place))
+        return partial(farandole_rounds, servers + workers, ELEMENTS, options=("--place", place, *options))
 
     in_place = partial(farandole_rounds, ranks, ELEMENTS, options=("--in-place",))
     by_messages = partial(farandole_rounds, ranks, ELEMENTS, options=("--transport", "messages"))
     of_rows = partial(farandole_rounds, ranks, ELEMENTS, options=("--touched", str(TOUCHED), "--width", str(WIDTH)))
     return {
         "in place": (4 * ELEMENTS, in_place),
+        "in place, on 2 servers": (4 * ELEMENTS, on_servers(2, "--in-place")),
         "by messages": (4 * ELEMENTS, by_messages),
         "on 2 servers": (4 * ELEMENTS, on_servers(2)),
         "on 4 servers": (4 * ELEMENTS, on_servers(4)),
