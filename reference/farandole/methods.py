@@ -320,6 +320,10 @@ METHODS: dict[str, Method] = {
             Measured("ZeRO-3, prefetch", {"stage": 3, "optimizer": "sgd", "prefetch": True}),
         ),
     ),
+    "fsdp_sgd": Method(
+        "sharded", "Training state divided over data-parallel ranks: ZeRO, FSDP", "sharded/fsdp_twin.py",
+        why_not_simulated="a library decides what it sends",
+    ),
     "adaptive": Method(
         "model_parallel", "Adaptive strategy: the mode is chosen from memory and measured speeds", "cost/adaptive.py",
         why_not_simulated=MEASURES,

@@ -116,8 +116,8 @@ BY_TIME: list[tuple[str, int, dict[str, Any]]] = [
 # Gloo sends the memory of cards that it knows, so not of the card for tests.
 DDP: list[tuple[str, int, dict[str, Any]]] = [("ddp_sgd", 2, {}), ("ddp_sgd", 2, TEXT | {"accumulate": 2})]
 SERVED = ("parameter_server", "online")  # workers ask the server again until it answers
-# A Horovod must be built for cards; sparse rows are computed by numpy.
-WITHOUT_A_CASE = {"horovod_sgd", "elastic_horovod", "hybrid_parameters"}
+# A Horovod must be built for cards; FSDP needs NCCL, and so a card for each rank; sparse rows are computed by numpy.
+WITHOUT_A_CASE = {"horovod_sgd", "elastic_horovod", "fsdp_sgd", "hybrid_parameters"}
 
 
 def on_cards(mark: pytest.MarkDecorator) -> pytest.MarkDecorator:

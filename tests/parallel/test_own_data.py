@@ -86,6 +86,7 @@ DESCENDING: list[tuple[str, int, dict[str, Any]]] = [
     ("horovod_sgd", 2, {}),
     ("ddp_sgd", 2, {}),
     ("sharded", 2, {"optimizer": "sgd"}),
+    ("fsdp_sgd", 2, {"optimizer": "sgd"}),
     ("local_sgd", 2, {"period": 1}),
     ("diloco", 2, {"optimizer": "sgd", "weight_decay": 0.0, "period": 1, "outer_lr": 1.0, "outer_momentum": 0.0}),
     ("parameter_server", 4, {"sync": "bsp"}),

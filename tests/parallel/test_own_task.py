@@ -34,6 +34,7 @@ PROMISED: list[tuple[str, int, dict[str, Any]]] = [
     ("horovod_sgd", 2, {"accumulate": 3}),
     ("ddp_sgd", 2, {"accumulate": 3}),
     ("sharded", 3, {"optimizer": "sgd", "accumulate": 3}),
+    ("fsdp_sgd", 3, {"optimizer": "sgd", "accumulate": 3}),
     ("local_sgd", 3, {"period": 1, "accumulate": 2}),
     ("diloco", 2, {"optimizer": "sgd", "weight_decay": 0.0, "period": 1, "outer_lr": 1.0, "outer_momentum": 0.0}),
     ("elastic_diloco", 2, {"optimizer": "sgd", "period": 1, "outer_lr": 1.0, "outer_momentum": 0.0}),

@@ -148,6 +148,36 @@ def test_it_equals_torchs_fsdp2(under_mpirun: Callable[..., Any]) -> None:
         assert found["moved"] > 0.01, variant
 
 
+@pytest.mark.one_in(2)
+@pytest.mark.parametrize(
+    ("ranks", "options"),
+    [
+        (3, {"optimizer": "adam", "stage": 2, "accumulate": 2}),
+        (2, {"optimizer": "momentum", "lr": 0.05, "capabilities": (3, 1)}),
+        (4, {"optimizer": "sgd", "lr": 0.3, "model": "transformer", "data": "pydoc", "hidden": 32, "batch": 16}),
+        (2, {"optimizer": "sgd", "lr": 0.3, "precision": "bfloat16"}),
+        (1, {"optimizer": "adam"}),
+    ],
+    ids=lambda given: f"{given}",
+)
+def test_fsdp_sgd_is_the_same_training(ranks: int, options: dict[str, Any], tmp_path: Path) -> None:
+    ours, twin = (
+        launch(name, ranks, steps=12, **options, out=tmp_path / name, timeout_s=120) for name in ("sharded", "fsdp_sgd")
+    )
+    losses = [[line["loss"] for line in run.metrics] for run in (ours, twin)]
+    assert losses[1] == pytest.approx(losses[0], rel=1e-2 if "precision" in options else 1e-4)
+    assert twin.summary.bytes_sent is None
+    assert len(set(twin.summary.params_sha256 or [])) == 1, "every rank ends with the whole model"
+    assert twin.summary.test_accuracy == pytest.approx(ours.summary.test_accuracy, abs=0.01)
+    if ranks > 1:
+        assert min(twin.summary.comm_s) > 0
+
+
+def test_fsdp_sgd_refuses_nccl_without_cards(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="--backend nccl needs a CUDA card for each rank"):
+        launch("fsdp_sgd", 2, device="cpu", backend="nccl", out=tmp_path / "run")
+
+
 def test_the_larger_the_number_of_layers_the_closer_to_the_papers_formula(tmp_path: Path) -> None:
     options = {"hidden": 64, "depth": 40, "steps": 1, "optimizer": "adam"}
     held = []

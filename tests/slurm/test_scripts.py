@@ -40,6 +40,7 @@ RANKS = {
     "elastic_horovod": 4,
     "expert_parallel": 4,
     "federated": 4,
+    "fsdp_sgd": 4,
     "grid": 4,
     "horovod_sgd": 4,
     "hybrid": 4,

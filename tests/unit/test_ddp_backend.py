@@ -12,8 +12,9 @@ import torch.distributed as dist
 from torch import nn
 from torch.distributed import FileStore  # type: ignore[attr-defined]  # torch's stubs omit it
 
-from farandole.data_parallel import ddp_twin
-from farandole.data_parallel.ddp_twin import DdpSGD, WantedBackend, backend_of
+from farandole.data_parallel import process_group
+from farandole.data_parallel.ddp_twin import DdpSGD
+from farandole.data_parallel.process_group import WantedBackend, backend_of
 from farandole.errors import UsageError
 
 OWN, SHARED, SOME, NONE = ["a", "b"], ["a", "a"], ["a", ""], ["", ""]
@@ -48,7 +49,7 @@ def test_ddp_closes_a_bucket_that_has_the_given_size(
     bucket_kb: int | None, buckets: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Three layers of 4 kB and a little, with their biases. DDP cuts them when it has seen the order of a backward."""
-    monkeypatch.setattr(ddp_twin, "_cards", lambda world: [""])
+    monkeypatch.setattr(process_group, "_cards", lambda world: [""])
     reduced: list[int] = []
 
     def hook(_, bucket):  # type: ignore[no-untyped-def]  # DDP reads the annotations

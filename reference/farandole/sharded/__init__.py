@@ -10,4 +10,5 @@ into one device. Here the ranks divide them, and the training stays that of one 
 5. ``steps``: the resulting order of passes and collectives, to be counted and simulated.
 6. ``training``: the three stages, as one definition with three switches.
 7. ``stages`` and ``memory``: what a rank holds, by the formula of the ZeRO paper, and counted.
+8. ``fsdp_twin``: the same division by torch's FSDP2.
 """

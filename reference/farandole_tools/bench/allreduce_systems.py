@@ -15,7 +15,7 @@ import torch.distributed as dist
 
 from farandole.collectives.all_reduce import ALL_REDUCES
 from farandole.collectives.shared_memory import SharedVectors
-from farandole.data_parallel.ddp_twin import join_process_group
+from farandole.data_parallel.process_group import join_process_group
 from farandole.runtime.communicator import Buffer
 from farandole.runtime.world import World
 from farandole_tools.bench.allreduce_names import ADD, COPY, IN_THE_WINDOW

@@ -25,7 +25,7 @@ from torch.distributed.checkpoint.filesystem import FileSystemReader, FileSystem
 from torch.distributed.checkpoint.state_dict_loader import load
 from torch.distributed.checkpoint.state_dict_saver import async_save, save
 
-from farandole.data_parallel.ddp_twin import join_process_group
+from farandole.data_parallel.process_group import join_process_group
 from farandole.recovery import checkpoint
 from farandole.recovery.checkpointer import Checkpointer
 from farandole.recovery.state import TrainingState

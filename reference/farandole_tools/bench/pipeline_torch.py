@@ -22,7 +22,7 @@ from torch.distributed.pipelining import (
     ScheduleInterleavedZeroBubble,
 )
 
-from farandole.data_parallel.ddp_twin import join_process_group
+from farandole.data_parallel.process_group import join_process_group
 from farandole.model_parallel.layer_split import Plan, cut
 from farandole.runtime.world import World
 from farandole.tasks import mean_cross_entropy

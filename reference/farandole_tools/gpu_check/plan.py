@@ -26,6 +26,8 @@ SYSTEMS: dict[str, tuple[str, ...]] = {
     "DDP, gloo": ("ddp_sgd", "--backend", "gloo"),
     "DDP, NCCL": ("ddp_sgd", "--backend", "nccl"),
     "Horovod": ("horovod_sgd",),
+    "ZeRO-3, staged": ("sharded", "--optimizer", "sgd", "--prefetch", *STAGED),
+    "FSDP, NCCL": ("fsdp_sgd", "--optimizer", "sgd", "--backend", "nccl"),
 }
 RUN_S = 300
 TESTS_S = 3600

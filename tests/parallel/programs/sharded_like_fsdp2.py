@@ -19,7 +19,7 @@ from torch.nn.functional import mse_loss
 from farandole.collectives.executor import run
 from farandole.collectives.ring import ALL_GATHER
 from farandole.data.batch import Batch
-from farandole.data_parallel.ddp_twin import join_process_group
+from farandole.data_parallel.process_group import join_process_group
 from farandole.models.optimizers import maker
 from farandole.runtime.options import RunOptions
 from farandole.runtime.world import World
