@@ -144,12 +144,16 @@ def servers(rows: Sequence[Row]) -> Iterator[str]:
 def pipelines(rows: Sequence[Row]) -> Iterator[str]:
     """Yield our schedules beside torch's of the same order, its others, and a split without micro-batches."""
     own = ("layer split", "computing alone")
-    yield from header("schedule, samples of a micro-batch", "ms", "torch, same order", "torch, the others", *own)
+    columns = ("ms", "torch, same order", "torch, the others", *own, "that, at best", "reached of it")
+    yield from header("schedule, samples of a micro-batch", *columns)
     for row in rows:
         same, *rest = (peer for peer in row["peers"] if peer not in own)
         ratios = sorted(its["ratio"] for peer in rest if "ratio" in (its := row["peers"][peer]))
         others = f"{ratios[0]:.2f} to {ratios[-1]:.2f}" if ratios else ""
-        yield line(row["name"], short(row["median_s"]), ratio(row, same), others, *(ratio(row, each) for each in own))
+        best = row["computing_alone_at_best"]
+        reached = f"{row['peers']['computing alone']['ratio'] / best:.2f}"
+        beside = ratio(row, same), others, *(ratio(row, each) for each in own)
+        yield line(row["name"], short(row["median_s"]), *beside, f"{best:.2f}", reached)
 
 
 def recoveries(rows: Sequence[Row]) -> Iterator[str]:

@@ -97,6 +97,7 @@ def test_ratios_are_of_the_same_schedule_and_the_warm_up_does_not_count(invented
     assert rows[0]["ranks"] == 4
     assert rows[0]["samples_per_s"] == 8 * 8 / 0.5, "8 micro-batches of 8 samples"
     assert [row["peers"][COMPUTING]["ratio"] for row in rows[:3]] == [0.8, 0.4, 0.1]
+    assert all(0.7 < row["computing_alone_at_best"] <= 1 for row in rows)
     assert first["Schedule1F1B"] == {"median_s": 0.75, "ratio": 1.5}
     assert set(first) == {*TORCH, LAYER_SPLIT, COMPUTING}
     assert second == {

@@ -8,18 +8,21 @@ after round, in the same processes. Peers:
   that does not get through is left out, and its error stands in place of its median;
 - our own layer split: the same model without micro-batches, so that one rank works at a time;
 - computing alone: all stages compute the passes of 1F1B at the same time, without messages. It is no pipeline, but how
-  fast one on these cores can be.
+  fast these cores are. A pipeline reaches a part of it at best (`pipeline_bound`), which each row has too.
 """
 
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterable
 from statistics import median
 from typing import Any
 
 from farandole.errors import LaunchError
+from farandole.model_parallel.schedules import choose
 from farandole.runtime.launcher import run_ranks
+from farandole_tools.bench.pipeline_bound import filled
 from farandole_tools.bench.pipeline_task import COMPUTING, LAYER_SPLIT, SCHEDULES, Measured, Task, compare
 
 ROUNDS_PROGRAM = "farandole_tools.bench.pipeline_rounds"
@@ -50,7 +53,7 @@ def rows(ranks: int) -> list[dict[str, Any]]:
     for samples, task in tasks.items():
         found = measure([*SCHEDULES, LAYER_SPLIT, COMPUTING, *peers], ranks, task, WARM_UP + ROUNDS)
         compare({name: its for name, its in found.items() if name != COMPUTING})
-        for row in compose(found, errors, task):
+        for row in compose(found, errors, task, ranks):
             rows.append(row | {"name": f"{row['name']}, {samples} samples", "ranks": ranks})
     return rows
 
@@ -78,7 +81,7 @@ def why_not(name: str, ranks: int, task: Task) -> str | None:
     return None
 
 
-def compose(found: dict[str, Measured], errors: dict[str, str], task: Task) -> list[dict[str, Any]]:
+def compose(found: dict[str, Measured], errors: dict[str, str], task: Task, ranks: int) -> list[dict[str, Any]]:
     """Return a row for each of our schedules, from what all did and why others did not."""
     medians = {name: median(measured.seconds[WARM_UP:]) for name, measured in found.items()}
     rows = []
@@ -90,5 +93,6 @@ def compose(found: dict[str, Measured], errors: dict[str, str], task: Task) -> l
             if peer in medians:
                 its[peer] = {"median_s": medians[peer], "ratio": medians[peer] / ours}
         row = {"name": name, "size": task.parameter_bytes(), "median_s": ours, "peers": its}
-        rows.append(row | {"samples_per_s": task.batch / ours})
+        at_best = filled(choose(name), ranks, task.micro_batches, cores=len(os.sched_getaffinity(0)))
+        rows.append(row | {"samples_per_s": task.batch / ours, "computing_alone_at_best": at_best})
     return rows
