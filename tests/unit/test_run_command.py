@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from contextlib import suppress
 from dataclasses import fields
+from typing import get_args
 
 import pytest
 
@@ -37,9 +38,12 @@ def test_it_prepares_as_many_ranks_as_are_given(words: str, ranks: int | None, m
 
 
 @pytest.mark.parametrize("name", scenarios.names())
-def test_panels_change_no_option(name: str) -> None:
+def test_panels_change_no_option_and_their_names_fit_into_a_terminal(name: str) -> None:
     plain = scenarios.load(name).Config
     panelled = in_panels(plain)
+    for each in fields(panelled):
+        _, parameter = get_args(each.type)[-2:]
+        assert len(parameter.group[0].name) <= 73, "of 80 columns, seven are the frame"
     names = {each.name for each in fields(plain)}
     assert {each.name for each in fields(panelled)} == names
     assert {each: getattr(panelled(), each) for each in names} == {each: getattr(plain(), each) for each in names}

@@ -63,7 +63,7 @@ class AccumulationOptions(RunOptions):
 @Parameter(name="*")
 @dataclass(frozen=True, kw_only=True)
 class LoopOptions(DataParallelOptions, AccumulationOptions):
-    """Metrics and export, for methods in which every rank has a copy of the model."""
+    """Metrics and export, where every rank has the whole model."""
 
     background_metrics: Annotated[bool, Parameter(negative="")] = False
     """Add up the ranks' losses in a thread during the training, instead of between two steps."""

@@ -17,7 +17,7 @@ Offload = Literal["host", "disk"]
 @Parameter(name="*")
 @dataclass(frozen=True, kw_only=True)
 class RecomputationOptions(TrainingOptions):
-    """Which activations are computed again for the backward pass, and where the others are kept."""
+    """Activations that are computed again, and where the others are kept."""
 
     bare_options: ClassVar[Mapping[str, str]] = {"recompute": "stage", "offload_activations": "host"}
 

@@ -13,7 +13,7 @@ from farandole.runtime.numbers import AtLeastOne, NotNegativeReal, Positive
 @Parameter(name="*")
 @dataclass(frozen=True, kw_only=True)
 class DownpourOptions(ServerOptions):
-    """The replicas: their iterations between two messages to the servers, and their labels."""
+    """The replicas: their messages to the servers, and their labels."""
 
     steps: AtLeastOne = 600
     """Iterations, on average over the replicas; the servers take one step for every n_push of one replica."""

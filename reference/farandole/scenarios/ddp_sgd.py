@@ -20,7 +20,7 @@ from farandole.scenarios import run_as_program
 @Parameter(name="*")
 @dataclass(frozen=True, kw_only=True)
 class Config(LoopOptions):
-    """The options that all data-parallel scenarios share, and which library adds up."""
+    """The library that adds up, and its buckets."""
 
     backend: Literal["auto", "gloo", "nccl"] = "auto"
     """The library that adds up the gradients: gloo in the hosts' memory, or NCCL on CUDA cards, one for each rank; auto
