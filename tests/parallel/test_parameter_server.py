@@ -367,6 +367,7 @@ def test_a_hang_time_out_beyond_the_wait_time_out_is_refused(tmp_path: Path) -> 
 def test_a_silent_worker_is_cleaned_away_and_the_others_continue(under_mpirun: Callable[..., Any]) -> None:
     answer = under_mpirun("ps_silent_worker.py", 5)
     assert answer["dead"] == [4]
+    assert answer["noted"].startswith("farandole: rank 4 sent nothing for 1 s (--hang-after)")
     assert answer["others went on"]
     assert answer["every other gradient was applied"]
     assert answer["its late push was dropped"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import subprocess
@@ -14,12 +15,13 @@ from typing import Any
 import pytest
 from torch import nn
 
-from farandole import LaunchError, UsageError, launch
+from farandole import LaunchError, Run, UsageError, launch
 from farandole.runtime import mpirun
 from farandole.runtime.launcher import run_ranks
 from farandole.sharded.half import compute_in_bfloat16
 from farandole.sharded.steps import halves
 from tests.parallel.conftest import PROGRAMS
+from tests.tasks import divided
 
 STEPS = 4
 IN_FLOAT32 = 2e-6  # of parameters that move by 0.03 and more, after each of 4 steps
@@ -171,6 +173,40 @@ def test_fsdp_sgd_is_the_same_training(ranks: int, options: dict[str, Any], tmp_
     assert twin.summary.test_accuracy == pytest.approx(ours.summary.test_accuracy, abs=0.01)
     if ranks > 1:
         assert min(twin.summary.comm_s) > 0
+
+
+def gathered(run: Run) -> int:
+    """Return how many times rank 0 has gathered parameters."""
+    events = json.loads((run.folder / "trace.json").read_text())["traceEvents"]
+    return sum(event["name"] == "all-gather" and event["pid"] == 0 for event in events)
+
+
+@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
+def test_fsdp_sgd_trains_tied_and_frozen_layers_as_sharded_does(precision: str, tmp_path: Path) -> None:
+    options = {"task": f"{divided.__file__}:awkward", "optimizer": "sgd", "lr": 0.2, "steps": 8, "batch": 32}
+    ours, twin = (
+        launch(name, 2, precision=precision, **options, out=tmp_path / name, timeout_s=120)
+        for name in ("sharded", "fsdp_sgd")
+    )
+    metrics = [run.summary.test_metrics for run in (ours, twin)]
+    assert metrics[0] == pytest.approx(metrics[1], rel=1e-5 if precision == "float32" else 0.05)
+    assert metrics[0]["parameters"] == 11, "of six layers, two of which have one weight"
+    losses = [[line["loss"] for line in run.metrics] for run in (ours, twin)]
+    assert losses[0] == pytest.approx(losses[1], rel=1e-5 if precision == "float32" else 0.05)
+
+
+def test_stage_2_of_fsdp_gathers_once_a_step(tmp_path: Path) -> None:
+    once, twice = (
+        gathered(launch("fsdp_sgd", 2, stage=stage, steps=6, out=tmp_path / str(stage), timeout_s=120))
+        for stage in (2, 3)
+    )
+    assert once < twice <= 2 * once
+
+
+def test_fsdp_sgd_refuses_statistics_in_bfloat16(tmp_path: Path) -> None:
+    task = f"{divided.__file__}:with_statistics"
+    with pytest.raises(UsageError, match=r"--precision bfloat16: 1\.running_mean must stay in float32"):
+        launch("fsdp_sgd", 2, task=task, batch=32, precision="bfloat16", out=tmp_path / "run")
 
 
 def test_fsdp_sgd_refuses_nccl_without_cards(tmp_path: Path) -> None:

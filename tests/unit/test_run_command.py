@@ -12,7 +12,9 @@ import pytest
 from farandole import cli, scenarios
 from farandole.cli import run
 from farandole.cli.panels import in_panels
+from farandole.errors import UsageError
 from farandole.runtime import crowding
+from farandole.runtime.command_line import parse
 
 
 @pytest.mark.parametrize(
@@ -47,6 +49,10 @@ def test_panels_change_no_option_and_their_names_fit_into_a_terminal(name: str) 
     names = {each.name for each in fields(plain)}
     assert {each.name for each in fields(panelled)} == names
     assert {each: getattr(panelled(), each) for each in names} == {each: getattr(plain(), each) for each in names}
+    read = [parse(kind, ["--slow", "rank=1,factor=2", "--seed", "7"]) for kind in (plain, panelled)]
+    assert {each: getattr(read[1], each) for each in names} == {each: getattr(read[0], each) for each in names}
+    with pytest.raises(UsageError, match="--seed"):
+        parse(panelled, ["--seed", "-1"])
 
 
 def test_help_begins_with_the_launch_and_the_methods_own_options(capsys: pytest.CaptureFixture[str]) -> None:

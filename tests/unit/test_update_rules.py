@@ -194,9 +194,9 @@ def test_what_top_k_keeps_and_sends_has_the_parameters_type() -> None:
 def test_a_row_makes_its_rule_and_its_correction_from_the_options(name: str) -> None:
     options = PolicyOptions(update=name, lr=0.5, momentum=0.8, alpha=0.3, compensation=0.1)
     rule, correction = choices.make_rule(options, np.zeros((5, 2))), choices.make_correction(options)
-    assert vars(rule).get("lr", 0.5) == 0.5
-    assert vars(rule).get("momentum", 0.8) == 0.8
-    assert vars(rule).get("alpha", 0.3) == 0.3
+    for taken in UPDATES[name].rule_takes:
+        if taken != "values" and name != "twice":
+            assert getattr(rule, taken) == getattr(options, taken)
     assert {array.shape for array in memory(rule).values()} <= {(5, 2)}
     assert (correction is not None) == bool(UPDATES[name].correction)
     if isinstance(correction, DelayCompensated):

@@ -26,7 +26,7 @@ HELP = {"-h", "--help"}
 @Parameter(name="*", group=Group("The launch", sort_key=-1))
 @dataclass(frozen=True, kw_only=True)
 class LaunchOptions:
-    """The launch."""
+    """Options that start the processes."""
 
     ranks: Annotated[AtLeastOne, Parameter(alias="-n")] = 4
     """Number of processes."""

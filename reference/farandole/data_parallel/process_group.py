@@ -31,6 +31,7 @@ def start(world: World, timeout_s: float, wanted: WantedBackend) -> Backend:
     """
     backend = backend_of(wanted, _cards(world), dist.is_nccl_available())
     join_process_group(world, timeout_s, backend)
+    assert dist.get_backend() == backend, "one that was there before"
     return backend
 
 

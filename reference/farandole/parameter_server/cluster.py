@@ -122,9 +122,9 @@ class Cluster:
         outcome = collect(self.deployment, self.server, self.cleaner, self.manager, self.server_manager, self.kv)
         for window in self.deployment.windows:
             window.free()
-        if not self.survivor:  # which has recorded the dead
-            excluded = [rank for rank in outcome.dead if rank in self.placement.workers]
-            note_excluded(excluded, self.options.hang_after)
+        if not self.survivor:  # else its log of failures has the dead
+            training = (*self.placement.workers, *self.placement.aggregators)
+            note_excluded([rank for rank in outcome.dead if rank in training], self.options.hang_after)
         return outcome
 
 

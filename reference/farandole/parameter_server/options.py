@@ -205,9 +205,7 @@ class StoppingOptions(RunOptions):
 
 @Parameter(name="*")
 @dataclass(frozen=True, kw_only=True)
-class PolicyOptions(
-    SyncOptions, UpdateOptions, PushOptions, StoppingOptions, ServerOptions, AccumulationOptions
-):  # fmt: skip
+class TreeOptions(RoleOptions):
     """The ranks between workers and servers, and the number of models."""
 
     tree: Annotated[int, whole(gte=2)] | None = None
@@ -219,6 +217,14 @@ class PolicyOptions(
     @property
     def workers_per_aggregator(self) -> int | None:
         return self.tree
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, kw_only=True)
+class PolicyOptions(
+    SyncOptions, UpdateOptions, PushOptions, StoppingOptions, TreeOptions, ServerOptions, AccumulationOptions
+):
+    """When gradients count, and what a server does with them."""
 
     def steps_at_most(self, ranks: int) -> int | None:
         steps = self.steps + self.period - 1

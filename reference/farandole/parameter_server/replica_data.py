@@ -60,6 +60,8 @@ def known_labels(options: DownpourOptions, workers: int) -> list[list[str]]:
         if not options.align:
             raise UsageError("--no-align has no meaning where all replicas know all classes: give --label-sets too")
         return []
+    if options.task:
+        raise UsageError("--label-sets divides the names of the digits, and --task brings its own data: leave out one")
     if tasks.built_in(options).is_text:
         raise UsageError("--label-sets divides the names of the digits: give --data digits or mnist5k, or leave it out")
     if options.capabilities:

@@ -37,7 +37,7 @@ class Config(LoopOptions):
     """Number format of forward, backward and of gathered parameters; each rank keeps its parts in float32."""
 
     backend: Literal["auto", "gloo", "nccl"] = "auto"
-    """The library that sends: gloo in the hosts' memory, or NCCL on CUDA cards, one for each rank; auto takes NCCL if
+    """The library that sends: gloo, with --device cpu, or NCCL on CUDA cards, one for each rank; auto takes NCCL if
     each rank has a card."""
 
     def needs_host_memory(self) -> str:

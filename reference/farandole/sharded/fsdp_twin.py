@@ -2,11 +2,13 @@
 
 FSDP2 divides each parameter among the ranks by its first dimension, where ours divides the vector of a whole unit. It
 gathers a unit before its forward pass and again before its backward pass, and adds up and divides its gradient as soon
-as that is complete. Units are those of `plan`, without such as share a parameter with another one; the root unit has
-the rest. It averages over ranks, so each loss is scaled by share · K first, as in `data_parallel.ddp_twin`.
+as that is complete. Units are those of `plan`, except those that share a parameter with another one; the root unit has
+the rest, and frozen parameters, which FSDP2 divides, too. It averages over ranks, so each loss is scaled by share · K
+first, as in `data_parallel.ddp_twin`.
 
 Cost per step: with stage 3 two all-gathers of the parameters and one reduce-scatter of the gradient; with stage 2, in
-which a unit stays gathered from forward to backward, one all-gather less. By the library's own algorithms.
+which a unit stays gathered from forward to backward, one all-gather less. By the library's own algorithms. With k
+micro-batches all is gathered in each, and the gradient is added up whole on each rank until the last one.
 """
 
 from __future__ import annotations
@@ -30,8 +32,9 @@ from farandole.data_parallel import accumulation, process_group
 from farandole.data_parallel.process_group import SIGNS, Backend, WantedBackend
 from farandole.data_parallel.training import Strategy
 from farandole.errors import UsageError
-from farandole.runtime.buffers import trained
+from farandole.runtime.buffers import buffers_as_bytes, set_buffers, trained
 from farandole.runtime.world import World
+from farandole.sharded.half import check_buffers
 from farandole.sharded.plan import units
 from farandole.tasks import Loss
 
@@ -39,7 +42,7 @@ OPTIMIZERS: dict[str, Callable[..., Optimizer]] = {"sgd": SGD, "momentum": parti
 
 
 class FsdpSGD(Strategy):
-    """A model whose training state FSDP2 divides over the ranks.
+    """A model whose training state FSDP2 divides over the ranks. Its parameters must be used in the modules with them.
 
     Args:
         optimizer: sgd, momentum or adam, by torch.
@@ -47,7 +50,8 @@ class FsdpSGD(Strategy):
         half: the model computes in bfloat16, and is gathered in it; gradients are added up in float32.
 
     Raises:
-        UsageError: NCCL is wanted, and cannot be had; or the ranks compute on cards without it.
+        UsageError: NCCL is wanted, and cannot be had; the ranks compute on cards without it; or the model cannot
+            compute in bfloat16 (`half.check_buffers`).
     """
 
     bytes_are_counted = False
@@ -69,12 +73,16 @@ class FsdpSGD(Strategy):
         self.backend = process_group.start(world, timeout_s, wanted)
         if self.backend == "gloo" and world.device.type != "cpu":
             raise UsageError("gloo gathers in hosts' memory only: use --device cpu, or NCCL and a card for each rank")
+        if half:
+            check_buffers(model)
         self._whole = without_memory(model)
-        policy = MixedPrecisionPolicy(torch.bfloat16, torch.float32, torch.float32) if half else MixedPrecisionPolicy()
         mesh = init_device_mesh(world.device.type, (world.size,))
-        shard = partial(fully_shard, mesh=mesh, reshard_after_forward=stage == 3, mp_policy=policy)
+        shard = partial(fully_shard, mesh=mesh, reshard_after_forward=stage == 3)
         for module in (*own_units(model), model):
-            divided: Any = shard(module)  # the module itself, which FSDP2 has made an FSDPModule
+            policy = MixedPrecisionPolicy()
+            if half:  # the loss is computed in float32
+                policy = MixedPrecisionPolicy(torch.bfloat16, torch.float32, torch.float32 if module is model else None)
+            divided: Any = shard(module, mp_policy=policy)  # the module itself, which FSDP2 has made an FSDPModule
             divided.set_custom_all_gather(Traced(world, self.backend, "all-gather"))
             divided.set_custom_reduce_scatter(Traced(world, self.backend, "reduce-scatter"))
         self.model = self._divided = divided
@@ -100,13 +108,16 @@ class FsdpSGD(Strategy):
     def finish(self) -> None:
         """Have the whole model on every rank, to be evaluated. Collective."""
         with self.world.comm.waiting_for_library("FSDP's parameters", sign=SIGNS[self.backend]):
-            state = {name: _gathered(each) for name, each in self.model.state_dict().items()}
-        self._whole.load_state_dict(state, assign=True)
+            gathered = {id(each): _gathered(each) for each in self._divided.parameters()}  # a tied one once
+        for name, each in self._divided.named_parameters(remove_duplicate=False):
+            module, _, last = name.rpartition(".")
+            setattr(self._whole.get_submodule(module), last, gathered[id(each)])
+        set_buffers(self._whole, buffers_as_bytes(self._divided))
         self.model = self._whole
 
 
 def own_units(model: nn.Module) -> list[nn.Module]:
-    """Return the modules that are units and share no parameter with another one: FSDP2 divides a parameter once."""
+    """Return the modules that are units and share no trained parameter with another one: FSDP2 divides it once."""
     modules = [(unit.module, len(unit.parameters)) for unit in units(model)]
     return [module for module, own in modules if module and own == len(trained(module))]
 
@@ -119,7 +130,7 @@ COLLECTIVES: dict[str, Callable[..., Any]] = {
 
 
 class Traced:
-    """A collective for FSDP2, traced as communication. On cards it returns before it is done."""
+    """A collective for FSDP2, traced as communication. On cards the call returns before it is complete."""
 
     def __init__(self, world: World, backend: Backend, name: str) -> None:
         self.world, self.backend, self.name = world, backend, name
@@ -142,5 +153,6 @@ def without_memory(model: nn.Module) -> nn.Module:
     return deepcopy(model, there)
 
 
-def _gathered(tensor: Tensor) -> Tensor:
-    return tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
+def _gathered(parameter: nn.Parameter) -> nn.Parameter:
+    own = parameter.detach()
+    return nn.Parameter(own.full_tensor() if isinstance(own, DTensor) else own, parameter.requires_grad)

@@ -17,21 +17,41 @@ from farandole.errors import UsageError
 
 
 def compute_in_bfloat16(model: nn.Module) -> list[Any]:
-    """Have `model` compute in bfloat16; return the handles of its hooks. Frozen parameters are cast at once.
+    """Have `model` compute in bfloat16; return what ends that, each by its method `remove`. Frozen parameters are cast
+    at once.
 
     Raises:
-        UsageError: the model has buffers of real numbers, as BatchNorm's, which would lose the small changes.
+        UsageError: `check_buffers` refuses.
+    """
+    check_buffers(model)
+    frozen = [Frozen(each) for each in model.parameters() if not each.requires_grad]
+    return [
+        *frozen,
+        model.register_forward_pre_hook(_enter, with_kwargs=True),
+        model.register_forward_hook(lambda _module, _inputs, outputs: tree_map(_cast(torch.float32), outputs)),
+    ]
+
+
+def check_buffers(model: nn.Module) -> None:
+    """Refuse buffers of real numbers, as BatchNorm's, which would lose the small changes in bfloat16.
+
+    Raises:
+        UsageError: naming one.
     """
     for name, buffer in model.named_buffers():
         if buffer.is_floating_point():
             raise UsageError(f"--precision bfloat16: {name} must stay in float32, and cannot: use --precision float32")
-    for parameter in model.parameters():
-        if not parameter.requires_grad:
-            parameter.data = parameter.data.to(torch.bfloat16)
-    return [
-        model.register_forward_pre_hook(_enter, with_kwargs=True),
-        model.register_forward_hook(lambda _module, _inputs, outputs: tree_map(_cast(torch.float32), outputs)),
-    ]
+
+
+class Frozen:
+    """A frozen parameter in bfloat16, until `remove` gives it its own values again."""
+
+    def __init__(self, parameter: nn.Parameter) -> None:
+        self.parameter, self._own = parameter, parameter.data
+        parameter.data = parameter.data.to(torch.bfloat16)
+
+    def remove(self) -> None:
+        self.parameter.data = self._own
 
 
 def _enter(_module: nn.Module, inputs: Any, named: Any) -> Any:

@@ -3,8 +3,10 @@
 Ranks: 0 manager and cleaner, 1 server, 2 and 3 workers, 4 the worker that falls silent.
 """
 
+import io
 import json
 import time
+from contextlib import redirect_stderr
 from dataclasses import replace
 
 import numpy as np
@@ -41,11 +43,12 @@ with World.start(PolicyOptions(wait_timeout=30)) as world:
             client.push(gradient.copy(), start.clock, 1 / 3)
             client.report(start.clock, 0.0, 1)
 
-    outcome = cluster.run(
-        world, None, options, placement,
-        [application(options, placement.workers, placement.workers, np.zeros(8))],
-        work, reported=lambda report: None,
-    )  # fmt: skip
+    with redirect_stderr(io.StringIO()) as noted:
+        outcome = cluster.run(
+            world, None, options, placement,
+            [application(options, placement.workers, placement.workers, np.zeros(8))],
+            work, reported=lambda report: None,
+        )  # fmt: skip
 
     def work_too_long(client):
         table = np.empty(LONG)
@@ -64,6 +67,7 @@ with World.start(PolicyOptions(wait_timeout=30)) as world:
         pushed = sum(len(one["clocks"]) for one in everybodys) - 1  # all but the silent worker's last
         answer = {
             "dead": outcome.dead,
+            "noted": noted.getvalue(),
             "others went on": min(everybodys[2]["clocks"][-1], everybodys[3]["clocks"][-1]) > 3 + 2 + 1,
             "every other gradient was applied": bool(np.allclose(outcome.tables[0], -pushed / 3)),
             "cleaned": outcome.cleaned,

@@ -1,8 +1,8 @@
 """The updates of a parameter server: what it may do with gradients, every value of ``--update``, one row each.
 
-`UPDATES` is the one table of them. The option, its help and its refusals, and the tests read it. A new update is a
-class with the methods of `update_rules.UpdateRule` or `corrections.Correction`, and a row here. Nothing is imported to
-read it.
+`UPDATES` is the one table of them. The option, its help and its refusals, and the tests read it. A new update of
+gradients is a class with the methods of `update_rules.UpdateRule` or `corrections.Correction`, and a row here; for one
+that pushes parameters, the worker's part is in `contributions`, too. Nothing is imported to read it.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class Row:
         correction: "module:class" of what changes a stale gradient before it counts; "": nothing does.
         correction_takes: fields of the options.
         pushes_parameters: workers push their own parameters, and not only gradients.
-        rounds: pulls and pushes of a worker in an iteration.
+        rounds: rounds of pull and push in an iteration.
     """
 
     rule: str
@@ -46,6 +46,6 @@ UPDATES: dict[str, Row] = {
     "twice": Row(f"{RULES}:Twice", ("values", "lr"), pushes_parameters=True, rounds=2),
 }
 
-# Of single rows of a table, which no worker has a model of.
+# For hybrid_parameters, whose workers hold rows of a table and no whole model.
 OF_GRADIENTS = tuple(name for name, row in UPDATES.items() if not row.pushes_parameters)
 IN_ONE_ROUND = tuple(name for name, row in UPDATES.items() if row.rounds == 1)
