@@ -43,6 +43,7 @@ from farandole.model_parallel.options import AdaptiveOptions
 from farandole.report import pipeline_picture, timeline
 from farandole.report.colours import BLUE, GREEN, GREY, ORANGE, RED
 from farandole.report.predictions import predict
+from farandole.tasks import built_in
 
 workplace = tempfile.TemporaryDirectory(prefix="farandole-")  # gone when this notebook's kernel ends
 folder = Path(workplace.name)
@@ -398,7 +399,7 @@ my_more.compare(sum(divided.bytes_sent) - sum(plain.bytes_sent))
 
 # %% tags=["nbval-check-output"]
 options = AdaptiveOptions(data="pydoc", model="transformer", hidden=128, depth=6, batch=32, optimizer="adam")
-costs = of_model(options)
+costs = of_model(built_in(options))
 near, far = Link(alpha=2e-6, beta=1 / 50e9), Link(alpha=50e-6, beta=1 / 12e6)  # 50 GB/s; 12 MB/s
 situations = {
     "much memory, a fast link": Device(1e12, memory=1e9, link=near),
