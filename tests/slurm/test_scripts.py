@@ -94,6 +94,11 @@ UPDATES = {
     "small_network": [200],
     "sync_cost": [64],
 }
+# Where ranks may die or are passed a signal; and those of which Slurm starts the ranks in any case.
+MPIRUN_ONLY = {"backup", "elastic_diloco", "elastic_horovod", "language_model"} | {
+    "membership", "parameter_server", "restart",
+}  # fmt: skip
+ALWAYS_SRUN = {"parameter_server_het", "sync_sgd_srun"}
 NEED_HOROVOD = ("elastic_horovod", "horovod_sgd")
 # Scripts whose undisturbed runs are in separate files, test_*_script.py and test_*_scripts.py.
 ELSEWHERE = ("adaptive", "hybrid", "language_model", "parameter_server_het", "pipeline", "search_array", "sync_sgd")
@@ -183,6 +188,20 @@ def test_it_asks_for_the_signal_that_it_passes_on(script: Path) -> None:
     lines = script.read_text().splitlines()
     assert "#SBATCH --signal=B:USR1@60" in lines
     assert any(re.match(r"trap .* USR1\b", line) for line in lines)
+
+
+@pytest.mark.parametrize("script", sorted(RANKS.keys() - MPIRUN_ONLY - ALWAYS_SRUN), indirect=True)
+def test_srun_may_start_the_ranks(script: Path, tmp_path: Path) -> None:
+    printed = {
+        launcher: words_of(script, tmp_path / launcher, FARANDOLE_LAUNCHER=launcher) for launcher in ("mpirun", "srun")
+    }
+    by_mpirun, by_srun = (words[words.index(launcher) :] for launcher, words in printed.items())
+    assert by_srun[1] == "--mpi=pmix"
+    assert by_srun[by_srun.index("python") :] == by_mpirun[by_mpirun.index("python") :]
+    assert ("--map-by" in by_mpirun) == ("--distribution=cyclic" in by_srun)
+    wrong = run_it(script, tmp_path / "srun", FARANDOLE_LAUNCHER="ssh")
+    assert wrong.returncode == 2
+    assert wrong.stderr.splitlines()[-1] + "\n" == f"{script.stem}: FARANDOLE_LAUNCHER is ssh; give mpirun or srun\n"
 
 
 @pytest.mark.parametrize("script", ["sync_sgd_srun"], indirect=True)
