@@ -17,6 +17,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import numpy as np
@@ -31,6 +32,7 @@ from farandole.runtime.communicator import Buffer, Communicator, broadcast_text
 from farandole.runtime.files import json_text, read_object, write
 from farandole.runtime.processes import available_cores
 from farandole.runtime.surroundings import cache_folder
+from farandole.runtime.timing import slowest_s
 
 SIZES = (4 << 10, 256 << 10, 4 << 20)  # bytes
 REPEATS = 4
@@ -106,15 +108,9 @@ def measured(comm: Communicator) -> Machine:
 
 def _median_s(comm: Communicator, action: Callable[[], object]) -> float:
     """Return the seconds until the last rank has done it, after one time that is not counted."""
-    seconds = np.empty(1 + REPEATS)
     with comm.waiting("measuring the network", -1):
-        for number in range(1 + REPEATS):
-            comm.mpi.Barrier()
-            start = time.perf_counter()
-            action()
-            seconds[number] = time.perf_counter() - start
-        comm.mpi.Allreduce(MPI.IN_PLACE, seconds, MPI.MAX)
-    return float(np.median(seconds[1:]))
+        _, *seconds = (slowest_s(comm.mpi, action) for _ in range(1 + REPEATS))
+    return median(seconds)
 
 
 def _name(comm: Communicator) -> str:

@@ -18,7 +18,6 @@ from functools import partial
 from statistics import median
 
 import numpy as np
-from mpi4py import MPI
 from torch import nn
 
 from farandole.collectives.all_reduce import ALL_REDUCES
@@ -33,6 +32,7 @@ from farandole.data_parallel.synchronous import SynchronousSGD
 from farandole.data_parallel.training import MakeStrategy
 from farandole.models.layerwise import maker_for
 from farandole.runtime.communicator import Buffer, Communicator, Pending
+from farandole.runtime.timing import slowest_s
 from farandole.runtime.trace import Span
 from farandole.runtime.world import World
 from farandole.tasks import Loss
@@ -183,11 +183,5 @@ def gathered(world: World, own: Times) -> Times:
 
 
 def _timed(world: World, action: Callable[[], None]) -> float:
-    """Return the seconds until the last rank has done it, the same on all."""
-    slowest = np.empty(1)
     with world.comm.waiting("measuring the network", -1):
-        world.control.Barrier()
-        start = time.perf_counter()
-        action()
-        world.control.Allreduce(np.array([time.perf_counter() - start]), slowest, MPI.MAX)
-    return float(slowest[0])
+        return slowest_s(world.control, action)

@@ -18,9 +18,9 @@ from functools import partial
 import numpy as np
 
 from farandole.runtime.options import RunOptions
+from farandole.runtime.timing import slowest_s
 from farandole.runtime.world import World
 from farandole_tools.bench.allreduce_systems import System, make
-from farandole_tools.bench.timing import slowest_s
 
 
 def main() -> None:

@@ -26,9 +26,9 @@ from farandole.model_parallel.layout import Layout
 from farandole.model_parallel.parts import Parts
 from farandole.model_parallel.schedules import choose
 from farandole.runtime.communicator import Communicator
+from farandole.runtime.timing import slowest_s
 from farandole.runtime.world import World
 from farandole_tools.bench.pipeline_task import COMPUTING, LAYER_SPLIT, SCHEDULES, Measured, Task, check_losses
-from farandole_tools.bench.timing import slowest_s
 
 
 class System(Protocol):

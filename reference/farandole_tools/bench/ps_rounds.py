@@ -28,9 +28,9 @@ from farandole.parameter_server.options import ServerOptions
 from farandole.parameter_server.placement import Placement
 from farandole.runtime.command_line import parse
 from farandole.runtime.numbers import AtLeastOne
+from farandole.runtime.timing import slowest_s
 from farandole.runtime.world import World
 from farandole_tools.bench import ps_task
-from farandole_tools.bench.timing import slowest_s
 
 
 @Parameter(name="*")

@@ -26,9 +26,9 @@ from farandole.recovery.replica import Replica
 from farandole.runtime import devices
 from farandole.runtime.buffers import sha256
 from farandole.runtime.stop_request import StopRequest
+from farandole.runtime.timing import slowest_s
 from farandole.runtime.world import World
 from farandole_tools.bench import recovery
-from farandole_tools.bench.timing import slowest_s
 
 USUAL = ReplicaOptions(data="mnist5k", hidden=256, batch=256, steps=1, lr=0.05)
 LARGE = ReplicaOptions(steps=1, **recovery.LARGE.recipe)

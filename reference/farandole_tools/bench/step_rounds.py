@@ -27,10 +27,10 @@ from farandole.data_parallel.training import Strategy
 from farandole.models.optimizers import maker
 from farandole.own_loop.synchronous import DistributedOptimizer
 from farandole.runtime.options import RunOptions
+from farandole.runtime.timing import slowest_s
 from farandole.runtime.world import World
 from farandole.tasks import classification
 from farandole_tools.bench.step_task import BUCKET_BYTES, MODELS, OURS, OWN_LOOP, batch, parameters, rate
-from farandole_tools.bench.timing import slowest_s
 
 PLAINEST = "MPI_Allreduce"
 

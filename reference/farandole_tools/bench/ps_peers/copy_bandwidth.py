@@ -14,8 +14,8 @@ from functools import partial
 import numpy as np
 from mpi4py import MPI
 
+from farandole.runtime.timing import slowest_s
 from farandole_tools.bench import ps_task
-from farandole_tools.bench.timing import slowest_s
 
 
 def main() -> None:

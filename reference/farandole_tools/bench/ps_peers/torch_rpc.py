@@ -22,8 +22,8 @@ from torch import Tensor
 from torch.distributed import rpc
 from torch.futures import Future
 
+from farandole.runtime.timing import slowest_s
 from farandole_tools.bench import ps_task
-from farandole_tools.bench.timing import slowest_s
 
 TIMEOUT_S = 60.0
 SERVER = 0

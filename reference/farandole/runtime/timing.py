@@ -1,4 +1,4 @@
-"""The timing of an action in every program here that runs as ranks."""
+"""The time of an action that all ranks take together."""
 
 from __future__ import annotations
 
