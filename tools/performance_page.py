@@ -133,12 +133,13 @@ def steps(rows: Sequence[Row]) -> Iterator[str]:
 def servers(rows: Sequence[Row]) -> Iterator[str]:
     """Yield our first way, then each peer, then our other ways: the times, and by how much the first is faster."""
     first, *others = rows
-    yield from header("system", "ms a round", f"its time over that of *{first['name']}*")
-    yield line(f"*{first['name']}*", short(first["median_s"]), "")
+    yield from header("system", "ms a round", f"its time over that of *{first['name']}*", "of memory")
+    yield line(f"*{first['name']}*", short(first["median_s"]), "", f"{first['memory_fraction']:.2f}")
     for peer, its in first["peers"].items():
-        yield line(peer, short(its.get("median_s")), ratio(first, peer))
+        yield line(peer, short(its.get("median_s")), ratio(first, peer), "")
     for row in others:
-        yield line(f"ours, {row['name']}", short(row["median_s"]), f"{row['median_s'] / first['median_s']:.2f}")
+        beside, of_memory = row["median_s"] / first["median_s"], row["memory_fraction"]
+        yield line(f"ours, {row['name']}", short(row["median_s"]), f"{beside:.2f}", f"{of_memory:.2f}")
 
 
 def pipelines(rows: Sequence[Row]) -> Iterator[str]:

@@ -90,7 +90,9 @@ def test_systems_alternate_and_the_warm_up_is_not_timed(monkeypatch: pytest.Monk
 
     monkeypatch.setattr(ps, "farandole_rounds", ours)
     monkeypatch.setattr(
-        ps, "peers", lambda _ranks, _elements: {"slow": taking("slow", 2.0), "fast": taking("fast", 0.1)}
+        ps,
+        "peers",
+        lambda _ranks, _elements: {"slow": taking("slow", 2.0), "4 copies at once": taking("fast", 0.1)},
     )
     row, *variants = ps.rows(4)
     assert order[0] == "ours"
@@ -102,7 +104,11 @@ def test_systems_alternate_and_the_warm_up_is_not_timed(monkeypatch: pytest.Monk
     assert variants[-1]["rows_per_s"] == 3 * ps.TOUCHED / 1.0
     assert (row["size"], row["ranks"], row["median_s"]) == (40_000_000, 4, 0.5)
     assert row["peers"]["slow"] == {"median_s": 2.0, "ratio": 4.0}
-    assert row["peers"]["fast"]["ratio"] == pytest.approx(0.2)
+    assert row["peers"]["4 copies at once"]["ratio"] == pytest.approx(0.2)
+    # Four copies touch 8 · 40 MB in 0.1 s; a round of three workers touches 3 + 2 times 40 MB, and 3 · 2 for copies.
+    assert row["memory_fraction"] == pytest.approx(11 / 8 * 0.1 / 0.5)
+    assert variants[0]["memory_fraction"] == pytest.approx(5 / 8 * 0.1 / 1.0)
+    assert variants[-1]["memory_fraction"] == pytest.approx(11 / 8 * 0.1 * (4 * ps.TOUCHED * ps.WIDTH / 40_000_000))
 
 
 def test_without_ray_the_other_systems_are_measured_and_one_line_gives_the_reason(

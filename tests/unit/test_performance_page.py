@@ -83,8 +83,8 @@ def test_a_servers_other_ways_stand_below_its_peers(tool: ModuleType) -> None:
     rows = [row("push and pull", 4, 0.01, {"Ray": beside(0.02, 2.0), "1 copy": beside(0.001, 0.1)}),
             row("by messages", 4, 0.03, {"push and pull": beside(0.01, 1 / 3)})]  # fmt: skip
     assert list(tool.servers(rows))[2:] == [
-        "| *push and pull* | 10.0 |  |", "| Ray | 20.0 | 2.00 |", "| 1 copy | 1.00 | 0.10 |",
-        "| ours, by messages | 30.0 | 3.00 |",
+        "| *push and pull* | 10.0 |  | 0.50 |", "| Ray | 20.0 | 2.00 |  |", "| 1 copy | 1.00 | 0.10 |  |",
+        "| ours, by messages | 30.0 | 3.00 | 0.50 |",
     ]  # fmt: skip
 
 

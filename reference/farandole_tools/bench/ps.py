@@ -10,6 +10,10 @@ of all sweeps. Peers:
 - a copy of the vector by one process, and one by each rank at the same time: no parameter server,
   but how fast this machine's memory is.
 
+A row's `memory_fraction` is the part of a round that memory needs, at the rate of the copies at once, for what must be
+read and written: each gradient is read, the parameters are read and written, and unless they are used in place, each
+worker's copy of them is, too.
+
 Further rows put variants of ours beside the first: parameters that workers read where one or two
 servers have written them, messages instead of a shared window, two and four servers, and a part of
 the rows (sparse), whose row says rows per second too.
@@ -18,7 +22,7 @@ the rows (sparse), whose row says rows per second too.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from statistics import median
 from typing import Any
@@ -33,6 +37,8 @@ PEERS = "farandole_tools.bench.ps_peers"
 ELEMENTS = 10_000_000
 TOUCHED, WIDTH = 20_000, 64  # rows of a sparse push, of the 156,250 rows that the vector then is
 SPARSE = f"{TOUCHED:,} rows"
+IN_PLACE = "in place"
+COPIES = "{} copies at once"
 SWEEPS = 3
 ROUNDS = 10
 TUNING = {
@@ -68,7 +74,17 @@ def rows(ranks: int) -> list[dict[str, Any]]:
     for name, (size, _) in others.items():
         found.append(_row(name, size, ranks, medians, [NAME]))
     found[-1]["rows_per_s"] = TOUCHED * (ranks - 1) / medians[SPARSE]
+    if copies := medians.get(COPIES.format(ranks)):
+        for row in found:
+            row["memory_fraction"] = memory_fraction(row, 2 * ranks * 4 * ELEMENTS / copies)
     return found
+
+
+def memory_fraction(row: Mapping[str, Any], bytes_per_s: float) -> float:
+    """Return the part of a row's time that memory needs for what a round of it must read and write."""
+    workers = row["ranks"] - 1
+    touches = workers + 2 + (0 if row["name"].startswith(IN_PLACE) else 2 * workers)
+    return float(touches * row["size"] / bytes_per_s / row["median_s"])
 
 
 def _row(name: str, size: int, ranks: int, medians: dict[str, float], beside: list[str]) -> dict[str, Any]:
@@ -89,8 +105,8 @@ def variants(ranks: int) -> dict[str, tuple[int, Rounds]]:
     by_messages = partial(farandole_rounds, ranks, ELEMENTS, options=("--transport", "messages"))
     of_rows = partial(farandole_rounds, ranks, ELEMENTS, options=("--touched", str(TOUCHED), "--width", str(WIDTH)))
     return {
-        "in place": (4 * ELEMENTS, in_place),
-        "in place, on 2 servers": (4 * ELEMENTS, on_servers(2, "--in-place")),
+        IN_PLACE: (4 * ELEMENTS, in_place),
+        f"{IN_PLACE}, on 2 servers": (4 * ELEMENTS, on_servers(2, "--in-place")),
         "by messages": (4 * ELEMENTS, by_messages),
         "on 2 servers": (4 * ELEMENTS, on_servers(2)),
         "on 4 servers": (4 * ELEMENTS, on_servers(4)),
@@ -109,7 +125,7 @@ def peers(ranks: int, elements: int) -> dict[str, Rounds]:
         "torch RPC": partial(mpi_rounds, "farandole_tools.bench.ps_peers.torch_rpc", ranks, elements),
         "MPI Send and Recv": partial(mpi_rounds, f"{PEERS}.plain_mpi", ranks, elements),
         "1 copy": partial(mpi_rounds, f"{PEERS}.copy_bandwidth", 1, elements),
-        f"{ranks} copies at once": partial(mpi_rounds, f"{PEERS}.copy_bandwidth", ranks, elements),
+        COPIES.format(ranks): partial(mpi_rounds, f"{PEERS}.copy_bandwidth", ranks, elements),
     }
     if reason := why_no_ray(ranks - 1, elements):
         print(f"bench ps: without Ray. {reason}", file=sys.stderr)
