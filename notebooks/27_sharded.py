@@ -466,5 +466,6 @@ for part in (ShardedSGD.step, ShardedSGD._forward, ShardedSGD._around, Hooks._ho
 #   sequence parallel divide them (notebooks `13_pipelines`, `14_tensor_split`, `28_long_sequences`).
 #
 # **Try:** `farandole run sharded -n 4 --data pydoc --model transformer --hidden 64 --batch 32` and look at `memory` in
-# its summary.json · your own model: `--task my_task.py` (notebook `26_your_own_model`) · `sharded/minimal.py`, stage 3
-# in one file, with the messages written out · lab `17_zero`, in which you write them.
+# its summary.json · the same training by torch's own FSDP, `farandole compare sharded fsdp_sgd -n 4` · your own model:
+# `--task my_task.py` (notebook `26_your_own_model`) · `sharded/minimal.py`, stage 3 in one file, with the messages
+# written out · lab `17_zero`, in which you write them.
