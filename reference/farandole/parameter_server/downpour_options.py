@@ -5,13 +5,14 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from farandole.parameter_server.options import NOT_HERE, ServerOptions
-from farandole.parameter_server.server_change import ServerChange
+from farandole.parameter_server.options import ServerOptions
 from farandole.runtime.numbers import AtLeastOne, NotNegativeReal, Positive
+from farandole.runtime.options import without
 
 
 @Parameter(name="*")
 @dataclass(frozen=True, kw_only=True)
+@without("server_change")
 class DownpourOptions(ServerOptions):
     """The replicas: their messages to the servers, and their labels."""
 
@@ -36,8 +37,6 @@ class DownpourOptions(ServerOptions):
     tasks: Annotated[bool, Parameter(negative="")] = False
     """Let the manager assign tasks of n_push mini-batches to idle workers, and reassign those of dead or late workers.
     A worker fetches before each task, and waits for the answer to its push."""
-
-    server_change: Annotated[tuple[ServerChange, ...], NOT_HERE] = ()
 
     label_sets: AtLeastOne | None = None
     """Give each replica the samples of this number of classes only, which it numbers from 0. [default: all]"""

@@ -1,17 +1,22 @@
 """The options of online training: the stream, and the readers that serve predictions."""
 
 from dataclasses import dataclass
-from typing import Annotated, Literal
+from typing import Literal
 
 from cyclopts import Parameter
 
-from farandole.parameter_server.options import NOT_HERE, PolicyOptions, Sync, UpdateInOneRound
-from farandole.parameter_server.server_change import ServerChange
+from farandole.parameter_server.options import PolicyOptions, Sync, UpdateInOneRound
 from farandole.runtime.numbers import AtLeastOne, NotNegative, Part, Positive, Real
+from farandole.runtime.options import without
 
 
+# The stream determines what is learned and for how long. Its workers end one by one, unlike aggregators'.
 @Parameter(name="*")
 @dataclass(frozen=True, kw_only=True)
+@without(
+    *("steps", "period", "loading", "capabilities", "accumulate", "applications", "server_change", "replicas", "tree"),
+    *("stop_below", "stop_stalled", "check_every"),
+)
 class OnlineOptions(PolicyOptions):
     """The stream, and the readers that serve meanwhile."""
 
@@ -47,20 +52,6 @@ class OnlineOptions(PolicyOptions):
 
     batch: AtLeastOne = 48
     """Samples per step, over all workers together; the same number for each."""
-
-    # The stream determines what is learned and for how long. Its workers end one by one, unlike aggregators'.
-    period: Annotated[AtLeastOne, NOT_HERE] = 1
-    steps: Annotated[AtLeastOne, NOT_HERE] = 1
-    loading: Annotated[Literal["scatter", "files"], NOT_HERE] = "scatter"
-    capabilities: Annotated[tuple[float, ...], NOT_HERE] = ()
-    accumulate: Annotated[AtLeastOne, NOT_HERE] = 1
-    server_change: Annotated[tuple[ServerChange, ...], NOT_HERE] = ()
-    stop_below: Annotated[float | None, NOT_HERE] = None
-    stop_stalled: Annotated[int | None, NOT_HERE] = None
-    check_every: Annotated[float, NOT_HERE] = 0.2
-    applications: Annotated[AtLeastOne, NOT_HERE] = 1
-    replicas: Annotated[int, NOT_HERE] = 1
-    tree: Annotated[int | None, NOT_HERE] = None
 
     @property
     def reading_ranks(self) -> int:

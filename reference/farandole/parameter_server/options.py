@@ -25,8 +25,6 @@ from farandole.runtime.numbers import (
 )
 from farandole.runtime.options import REPEATABLE, RunOptions
 
-NOT_HERE = Parameter(parse=False)
-
 if TYPE_CHECKING:
     Sync = str
     SyncOfEach = str

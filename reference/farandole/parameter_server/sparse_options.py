@@ -1,13 +1,13 @@
 """The options of training on text as sparse features, and of the hybrid of servers and workers."""
 
 from dataclasses import dataclass
-from typing import Annotated, ClassVar, Literal
+from typing import ClassVar, Literal
 
 from cyclopts import Parameter
 
-from farandole.parameter_server.options import NOT_HERE, PolicyOptions, SyncOfEach, UpdateByGradients
-from farandole.parameter_server.server_change import ServerChange
+from farandole.parameter_server.options import PolicyOptions, SyncOfEach, UpdateByGradients
 from farandole.runtime.numbers import AtLeastOne, Positive, UnitInterval
+from farandole.runtime.options import without
 
 
 @Parameter(name="*")
@@ -32,8 +32,14 @@ class TextOptions(PolicyOptions):
         return None if self.data == "text" else super().flops_per_sample()  # of sparse rows there are few to multiply
 
 
+# Only rows travel, of one model, and every gradient counts once: what is for other ways of training is not here.
 @Parameter(name="*")
 @dataclass(frozen=True, kw_only=True)
+@without(
+    *("model", "hidden", "depth", "loading", "capabilities", "accumulate", "enough", "patience", "applications"),
+    *("transport", "replicas", "server_change", "tree", "stop_below", "stop_stalled", "check_every"),
+    *("alpha", "elasticity", "period", "topk", "compressor", "levels", "bucket", "fraction"),
+)
 class HybridOptions(TextOptions):
     """Which parameters live where."""
 
@@ -57,29 +63,3 @@ class HybridOptions(TextOptions):
     cold: Literal["servers", "clients"] = "servers"
     """Where to store rows that several workers update and that are not hot: on the servers too, or each at the worker
     that updates it most, from which the others request it (try --hot 0.1)."""
-
-    # Only rows travel, of one model, and every gradient counts once: what is for other ways of training is not here.
-    model: Annotated[Literal["mlp", "cnn"], NOT_HERE] = "mlp"
-    hidden: Annotated[AtLeastOne, NOT_HERE] = 128
-    depth: Annotated[AtLeastOne, NOT_HERE] = 2
-    loading: Annotated[Literal["scatter", "files"], NOT_HERE] = "scatter"
-    capabilities: Annotated[tuple[float, ...], NOT_HERE] = ()
-    accumulate: Annotated[AtLeastOne, NOT_HERE] = 1
-    server_change: Annotated[tuple[ServerChange, ...], NOT_HERE] = ()
-    stop_below: Annotated[float | None, NOT_HERE] = None
-    stop_stalled: Annotated[int | None, NOT_HERE] = None
-    check_every: Annotated[float, NOT_HERE] = 0.2
-    transport: Annotated[Literal["messages", "window"], NOT_HERE] = "messages"
-    replicas: Annotated[int, NOT_HERE] = 1
-    enough: Annotated[int | None, NOT_HERE] = None
-    patience: Annotated[float, NOT_HERE] = 0.0
-    alpha: Annotated[float, NOT_HERE] = 0.0
-    elasticity: Annotated[float, NOT_HERE] = 0.0
-    period: Annotated[int, NOT_HERE] = 1
-    tree: Annotated[int | None, NOT_HERE] = None
-    topk: Annotated[float | None, NOT_HERE] = None
-    compressor: Annotated[Literal["none"], NOT_HERE] = "none"
-    levels: Annotated[int, NOT_HERE] = 7
-    bucket: Annotated[int, NOT_HERE] = 512
-    fraction: Annotated[float, NOT_HERE] = 0.01
-    applications: Annotated[AtLeastOne, NOT_HERE] = 1

@@ -1,9 +1,9 @@
 """The options every scenario has: where the record goes, what is random, what goes wrong."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal, TypeVar, get_type_hints
 
 from cyclopts import Parameter
 
@@ -25,6 +25,25 @@ def _parsed_by(kind: type[Slow] | type[Fail] | type[LinkChange]) -> Any:
 
 def _chaos(_: Any, tokens: Any) -> Any:
     return Chaos.parse(tokens[0].value)
+
+
+Options = TypeVar("Options")
+
+
+def without(*names: str) -> Callable[[type[Options]], type[Options]]:
+    """Let the command line of a class of options refuse these that it inherits. They keep their defaults.
+
+    Put it below ``@dataclass``.
+    """
+
+    def decorate(options: type[Options]) -> type[Options]:
+        inherited = get_type_hints(options, include_extras=True)
+        for name in names:
+            options.__annotations__[name] = Annotated[inherited[name], Parameter(parse=False)]
+            setattr(options, name, getattr(options, name))
+        return options
+
+    return decorate
 
 
 REPEATABLE: dict[str, Any] = {"n_tokens": 1, "negative": "", "show_default": False}
