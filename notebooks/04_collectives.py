@@ -378,7 +378,7 @@ from mpi4py import MPI
 from farandole.collectives.all_reduce import ALL_REDUCES
 from farandole.runtime.communicator import Communicator
 from farandole.runtime.links import Link
-from farandole_tools.bench.timing import slowest_s
+from farandole.runtime.timing import slowest_s
 
 comm = Communicator(MPI.COMM_WORLD, link=Link(mbps=200))
 vector = np.zeros(500_000, dtype=np.float32)
@@ -601,7 +601,7 @@ from mpi4py import MPI
 
 from farandole.collectives.all_reduce import ALL_REDUCES
 from farandole.runtime.communicator import Communicator
-from farandole_tools.bench.timing import slowest_s
+from farandole.runtime.timing import slowest_s
 
 comm = Communicator(MPI.COMM_WORLD)
 schedules = ("tree", "doubling", "halving-doubling", "ring")
@@ -730,7 +730,7 @@ from mpi4py import MPI
 from farandole.collectives.all_reduce import ALL_REDUCES
 from farandole.collectives.shared_memory import SharedVectors
 from farandole.runtime.communicator import Communicator
-from farandole_tools.bench.timing import slowest_s
+from farandole.runtime.timing import slowest_s
 
 comm = Communicator(MPI.COMM_WORLD)
 medians = {name: {} for name in ("in place", "shared-memory", "mpi", "ring")}
