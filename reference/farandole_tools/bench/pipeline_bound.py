@@ -1,8 +1,8 @@
 """The part of the cores' time that a pipeline can fill with its passes, where several stages share a core.
 
 At the beginning of a batch the first stage alone has something to do, and at its end again. While fewer stages than
-cores have something to do, a core is idle, and no pipeline with this schedule is faster. Here messages take no time,
-and the stages that have something to do share the cores evenly, as processes do.
+cores have something to do, a core is idle. For how long depends on how the others share the cores: here evenly, as
+processes do. Messages take no time.
 """
 
 from __future__ import annotations
