@@ -17,8 +17,7 @@ from farandole.errors import UsageError
 
 
 def compute_in_bfloat16(model: nn.Module) -> list[Any]:
-    """Have `model` compute in bfloat16; return what ends that, each by its method `remove`. Frozen parameters are cast
-    at once.
+    """Have `model` compute in bfloat16, with frozen parameters, too; return what ends that, each by `remove`.
 
     Raises:
         UsageError: `check_buffers` refuses.

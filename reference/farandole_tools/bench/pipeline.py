@@ -14,7 +14,6 @@ after round, in the same processes. Peers:
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Iterable
 from statistics import median
 from typing import Any
@@ -22,6 +21,7 @@ from typing import Any
 from farandole.errors import LaunchError
 from farandole.model_parallel.schedules import choose
 from farandole.runtime.launcher import run_ranks
+from farandole.runtime.processes import available_cores
 from farandole_tools.bench.pipeline_bound import filled
 from farandole_tools.bench.pipeline_task import COMPUTING, LAYER_SPLIT, SCHEDULES, Measured, Task, compare
 
@@ -93,6 +93,6 @@ def compose(found: dict[str, Measured], errors: dict[str, str], task: Task, rank
             if peer in medians:
                 its[peer] = {"median_s": medians[peer], "ratio": medians[peer] / ours}
         row = {"name": name, "size": task.parameter_bytes(), "median_s": ours, "peers": its}
-        at_best = filled(choose(name), ranks, task.micro_batches, cores=len(os.sched_getaffinity(0)))
+        at_best = filled(choose(name), ranks, task.micro_batches, available_cores())
         rows.append(row | {"samples_per_s": task.batch / ours, "computing_alone_at_best": at_best})
     return rows
